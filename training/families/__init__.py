@@ -1,0 +1,23 @@
+"""Model families by name. A new family is one file here and one line in FAMILIES."""
+
+from types import MappingProxyType
+
+from training.families.attention_only import AttentionOnly
+from training.families.base import Family, Params, Tap, no_tap
+from training.families.dense_ssm import DenseSSM
+from training.families.transformer import Transformer
+
+FAMILIES = MappingProxyType(
+    {"attention_only": AttentionOnly, "transformer": Transformer, "dense_ssm": DenseSSM}
+)
+
+__all__ = [
+    "FAMILIES",
+    "AttentionOnly",
+    "DenseSSM",
+    "Family",
+    "Params",
+    "Tap",
+    "Transformer",
+    "no_tap",
+]

@@ -1,0 +1,60 @@
+"""What every model family is: a pure forward with taps, for one model or K stacked members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from training.tasks.base import Task
+
+Params = Mapping[str, Tensor]
+Tap = Callable[[str, Tensor], Tensor]
+
+
+def no_tap(name: str, x: Tensor) -> Tensor:
+    """The tap of training: nothing is read and nothing is changed."""
+    return x
+
+
+@runtime_checkable
+class Family(Protocol):
+    """A frozen value (its fields are its hyperparameters) that makes and runs parameters.
+
+    Parameters are a flat mapping of name to tensor. Every parameter may carry one leading member
+    axis; then tokens and positions carry it too: (K, batch, time), and logits are
+    (K, batch, time, vocabulary).
+    """
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Names of parameters that are saved but never trained."""
+        ...
+
+    def initialise(self, task: Task, seed: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Parameters of one member; a function of its arguments alone."""
+        ...
+
+    def forward(
+        self, params: Params, tokens: Tensor, positions: Tensor, tap: Tap = no_tap
+    ) -> Tensor:
+        """Logits at every position; calls `tap(hook name, value)` wherever one may look or edit."""
+        ...
+
+    def hook_names(self, time: int) -> tuple[str, ...]:
+        """Every name `forward` taps on sequences of `time` tokens."""
+        ...
+
+
+def lookup(table: Tensor, index: Tensor) -> Tensor:
+    """Rows of `table` (..., rows, width) at `index` (..., batch, time): (..., batch, time, width).
+
+    The member axis of `table`, where there is one, is that of `index`.
+    """
+    if table.ndim == 2:
+        return table[index]
+    members, rows, width = table.shape
+    offset = torch.arange(members).view(members, *(1,) * (index.ndim - 1)) * rows
+    return table.reshape(members * rows, width)[index + offset]
