@@ -1,0 +1,34 @@
+# Everything a person types. `make demo` and `make test` need Python 3.11 and nothing else.
+PYTHON ?= python3.11
+BIN := .venv/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test slow lint wheel clean
+
+demo: .venv/installed
+	$(BIN)/kappalens demo
+
+test: .venv/installed
+	$(BIN)/pytest -m "not slow"
+
+slow: .venv/installed
+	$(BIN)/pytest -m slow --durations=10
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+# The built wheel in an environment of its own, used from another folder.
+wheel: .venv/installed
+	rm -rf dist && $(BIN)/python -m build --wheel --outdir dist .
+	bash tests/wheel.sh dist
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv dist runs/demo
