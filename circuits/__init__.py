@@ -1,1 +1,18 @@
+"""What is causally used: circuits by length, node patching, elimination on coordinates."""
 
+from circuits.elimination import Elimination, eliminate
+from circuits.gradient_cosines import GradientCosines, gradient_cosines
+from circuits.length_matrix import LengthMatrix, length_matrix
+from circuits.patching import Node, nodes, patch_nodes
+
+__all__ = [
+    "Elimination",
+    "GradientCosines",
+    "LengthMatrix",
+    "Node",
+    "eliminate",
+    "gradient_cosines",
+    "length_matrix",
+    "nodes",
+    "patch_nodes",
+]
