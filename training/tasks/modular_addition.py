@@ -227,9 +227,12 @@ class ModularAddition:
 
     def _rows(self, index: np.ndarray) -> Batch:
         table = _table(self)
+        tokens = table.tokens[index].astype(np.int64)
+        positions = np.empty_like(tokens)
+        positions[:] = np.arange(tokens.shape[1])
         return Batch(
-            tokens=table.tokens[index].astype(np.int64),
-            positions=np.tile(np.arange(self.time), (len(index), 1)),
+            tokens=tokens,
+            positions=positions,
             targets=table.targets[index].astype(np.int64),
             kind=table.kind[index].astype(np.int64),
         )

@@ -1,0 +1,197 @@
+"""A causal transformer with GPT-2's layout: pre-LayerNorm, learned positions, optional MLP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from training.families.base import Params, Tap, lookup, no_tap
+from training.tasks.base import Task
+
+POSITIONS = ("learned", "none")
+EPSILON = 1e-5
+"""Added to the variance in LayerNorm, as in GPT-2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """x <- x + attention(ln1 x), x <- x + mlp(ln2 x) in each layer, then logits = W_U ln_final(x).
+
+    layers, heads, width: head dimension is width / heads.
+    mlp: two linear maps with gelu (tanh form) between, hidden width mlp_factor * width.
+    layer_norm: without it the three norms are the identity and own no parameter.
+    positions: "learned" adds a table of the task's positions, "none" leaves order to causality.
+    init_std: standard deviation of every matrix at the start; None: 1 / sqrt(fan-in) for what acts
+        on the residual, and 1 / sqrt(width) for embeddings. What writes into the residual is
+        divided by sqrt(number of writers), as in GPT-2.
+
+    Parameters have TransformerLens names and shapes: embed.W_E (vocabulary, width), pos_embed.W_pos
+    (positions, width), blocks.{l}.attn.W_Q, W_K, W_V (heads, width, head), W_O (heads, head,
+    width), blocks.{l}.mlp.W_in, W_out, blocks.{l}.ln1.w and .b, ln2, ln_final, unembed.W_U (width,
+    vocabulary). Attention and MLP have biases (b_Q, b_K, b_V, b_O, b_in, b_out) unless mlp and
+    layer_norm are both off: then the model has no bias at all and its lift to effective matrices
+    (theory section 3) is exact. Scores are q.k / sqrt(head dimension).
+    """
+
+    layers: int
+    heads: int
+    width: int
+    mlp: bool = True
+    mlp_factor: int = 4
+    layer_norm: bool = True
+    positions: str = "learned"
+    init_std: float | None = None
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name}: got {getattr(self, name)}, allowed 1 or more"
+            for name in ("layers", "heads", "width", "mlp_factor")
+            if getattr(self, name) < 1
+        ]
+        if not problems and self.width % self.heads:
+            problems.append(f"width: got {self.width}, allowed multiples of heads = {self.heads}")
+        if self.positions not in POSITIONS:
+            problems.append(f"positions: got {self.positions!r}, allowed {', '.join(POSITIONS)}")
+        if self.init_std is not None and self.init_std < 0:
+            problems.append(f"init_std: got {self.init_std}, allowed 0 or more, or None")
+        if problems:
+            raise ValueError("Transformer: " + "; ".join(problems))
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        return ()
+
+    def initialise(self, task: Task, seed: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        draw = torch.Generator().manual_seed(seed)
+        writers = self.layers * (2 if self.mlp else 1)
+        params: dict[str, Tensor] = {}
+        for name, shape in self._shapes(task).items():
+            leaf = name.rsplit(".", 1)[1]
+            if leaf == "w":
+                params[name] = torch.ones(shape, dtype=dtype)
+            elif leaf.startswith("b"):
+                params[name] = torch.zeros(shape, dtype=dtype)
+            else:
+                std = self.init_std
+                if std is None:
+                    std = self._fan_in(leaf) ** -0.5
+                if leaf in ("W_O", "W_out"):
+                    std /= writers**0.5
+                values = torch.randn(shape, generator=draw, dtype=torch.float64) * std
+                params[name] = values.to(dtype)
+        return params
+
+    def forward(
+        self, params: Params, tokens: Tensor, positions: Tensor, tap: Tap = no_tap
+    ) -> Tensor:
+        x = tap("hook_embed", lookup(params["embed.W_E"], tokens))
+        if self.positions == "learned":
+            x = x + tap("hook_pos_embed", lookup(params["pos_embed.W_pos"], positions))
+        for layer in range(self.layers):
+            block = f"blocks.{layer}."
+            x = tap(block + "hook_resid_pre", x)
+            x = x + self._attention(params, block, self._norm(params, block + "ln1", x), tap)
+            if self.mlp:
+                x = tap(block + "hook_resid_mid", x)
+                x = x + self._mlp(params, block, self._norm(params, block + "ln2", x), tap)
+            x = tap(block + "hook_resid_post", x)
+        return _linear(self._norm(params, "ln_final", x), params["unembed.W_U"])
+
+    def hook_names(self, time: int) -> tuple[str, ...]:
+        names = ["hook_embed"] + ["hook_pos_embed"] * (self.positions == "learned")
+        attention = ["q", "k", "v", "attn_scores", "pattern", "z", "result"]
+        for layer in range(self.layers):
+            parts = ["hook_resid_pre", *(f"attn.hook_{part}" for part in attention)]
+            parts.append("hook_attn_out")
+            if self.mlp:
+                parts += ["hook_resid_mid", "mlp.hook_post", "hook_mlp_out"]
+            names += [f"blocks.{layer}.{part}" for part in [*parts, "hook_resid_post"]]
+        return tuple(names)
+
+    @property
+    def _biased(self) -> bool:
+        return self.mlp or self.layer_norm
+
+    def _fan_in(self, leaf: str) -> int:
+        return self.width * (self.mlp_factor if leaf == "W_out" else 1)
+
+    def _shapes(self, task: Task) -> dict[str, tuple[int, ...]]:
+        """Every parameter's shape, in the order in which they are drawn."""
+        d, h, dh = self.width, self.heads, self.width // self.heads
+        hidden = self.mlp_factor * d
+        shapes: dict[str, tuple[int, ...]] = {"embed.W_E": (task.vocabulary, d)}
+        if self.positions == "learned":
+            shapes["pos_embed.W_pos"] = (task.n_positions, d)
+        for layer in range(self.layers):
+            block = f"blocks.{layer}."
+            for side in "QKV":
+                shapes[f"{block}attn.W_{side}"] = (h, d, dh)
+                if self._biased:
+                    shapes[f"{block}attn.b_{side}"] = (h, dh)
+            shapes[f"{block}attn.W_O"] = (h, dh, d)
+            if self._biased:
+                shapes[f"{block}attn.b_O"] = (d,)
+            if self.mlp:
+                shapes |= {f"{block}mlp.W_in": (d, hidden), f"{block}mlp.b_in": (hidden,)}
+                shapes |= {f"{block}mlp.W_out": (hidden, d), f"{block}mlp.b_out": (d,)}
+            for norm in ["ln1", "ln2"] if self.mlp else ["ln1"]:
+                if self.layer_norm:
+                    shapes |= {f"{block}{norm}.w": (d,), f"{block}{norm}.b": (d,)}
+        if self.layer_norm:
+            shapes |= {"ln_final.w": (d,), "ln_final.b": (d,)}
+        return shapes | {"unembed.W_U": (d, task.vocabulary)}
+
+    def _norm(self, params: Params, name: str, x: Tensor) -> Tensor:
+        if not self.layer_norm:
+            return x
+        normal = functional.layer_norm(x, (self.width,), eps=EPSILON)
+        return normal * _spread(params[f"{name}.w"]) + _spread(params[f"{name}.b"])
+
+    def _attention(self, params: Params, block: str, x: Tensor, tap: Tap) -> Tensor:
+        """What the heads write, from the normalised residual x (..., batch, time, width)."""
+        name = block + "attn."
+
+        def project(side: str) -> Tensor:
+            merged = params[f"{name}W_{side}"].transpose(-3, -2).flatten(-2)
+            bias = params[f"{name}b_{side}"].flatten(-2) if self._biased else None
+            y = _linear(x, merged, bias).unflatten(-1, (self.heads, self.width // self.heads))
+            return tap(f"{name}hook_{side.lower()}", y)
+
+        q, k, v = (project(side).transpose(-3, -2) for side in "QKV")
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+        time = x.shape[-2]
+        future = torch.ones(time, time, dtype=torch.bool, device=x.device).triu(1)
+        scores = tap(f"{name}hook_attn_scores", scores.masked_fill(future, -torch.inf))
+        pattern = tap(f"{name}hook_pattern", scores.softmax(-1))
+        z = tap(f"{name}hook_z", (pattern @ v).transpose(-3, -2))
+        write = params[f"{name}W_O"]
+        bias = params[f"{name}b_O"] if self._biased else None
+        if tap is no_tap:
+            out = _linear(z.flatten(-2), write.flatten(-3, -2), bias)
+        else:
+            out = tap(f"{name}hook_result", torch.einsum("...bthe,...hed->...bthd", z, write))
+            out = out.sum(-2) if bias is None else out.sum(-2) + _spread(bias)
+        return tap(block + "hook_attn_out", out)
+
+    def _mlp(self, params: Params, block: str, x: Tensor, tap: Tap) -> Tensor:
+        name = block + "mlp."
+        pre = _linear(x, params[name + "W_in"], params[name + "b_in"])
+        post = tap(name + "hook_post", functional.gelu(pre, approximate="tanh"))
+        out = _linear(post, params[name + "W_out"], params[name + "b_out"])
+        return tap(block + "hook_mlp_out", out)
+
+
+def _spread(vector: Tensor) -> Tensor:
+    """A parameter vector (..., width) set against (..., batch, time, width)."""
+    return vector.unsqueeze(-2).unsqueeze(-2)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (..., batch, time, in) times weight (..., in, out), in one product per member."""
+    y = x.flatten(-3, -2) @ weight
+    if bias is not None:
+        y = y + bias.unsqueeze(-2)
+    return y.unflatten(-2, x.shape[-3:-1])
