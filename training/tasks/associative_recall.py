@@ -1,0 +1,263 @@
+"""Associative recall: blocks [u, v], a query q, and its label to be predicted (theory, section 1).
+
+Common tokens come in fixed pairs (in-weights knowledge), rare tokens get their label in context
+only. f_r: probability that a query is rare; f_v: probability that a common query's label is not
+its partner; burstiness b: how many blocks hold [query, label]. arXiv 2607.11875.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from training.groups import TokenClass, partner
+from training.tasks.base import Batch, Symmetry, generator
+from training.tasks.program import ALWAYS, Draw, Drawn, Laid, Program
+
+KINDS = ("rare", "match", "mismatch", "iwl")
+_TRAINING, _EVALUATION = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssociativeRecall:
+    """n_blocks blocks of two tokens and a query, T = 2 n_blocks + 1; N = n_common + n_rare.
+
+    Tokens: common first, partner of 2i is 2i+1; rare after. Label of a rare token: another rare
+    one, uniform; of a common one: its partner with probability 1 - f_v, else a common token
+    outside its pair. A distractor's first token is rare with probability distractor_f_r, uniform
+    in its class, the whole draw repeated while it equals the query; its label by the same rule
+    with distractor_f_v. Both are the query's own unless given.
+    Positions: each block, and the query, on a track of its own, of track_slots cyclic slots.
+
+    kinds: rare, match, mismatch (by query and label) and iwl: a common query with its partner as
+    answer, whose pair is not in the context (burstiness 0), answerable from the weights alone.
+    """
+
+    n_blocks: int
+    n_common: int
+    n_rare: int
+    track_slots: int
+    f_r: float
+    f_v: float
+    burstiness: int = 1
+    distractor_f_r: float | None = None
+    distractor_f_v: float | None = None
+
+    def __post_init__(self) -> None:
+        _whole("n_blocks", self.n_blocks, 1)
+        _whole("n_common", self.n_common, 0)
+        _whole("n_rare", self.n_rare, 0)
+        _whole("track_slots", self.track_slots, 2, "a block of two tokens needs two slots")
+        _whole("burstiness", self.burstiness, 0)
+        for name in ("f_r", "f_v", "distractor_f_r", "distractor_f_v"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 <= value <= 1.0:
+                raise ValueError(f"{name} is {value}; a probability, from 0 to 1")
+        if self.burstiness > self.n_blocks:
+            raise ValueError(
+                f"burstiness is {self.burstiness}; at most n_blocks = {self.n_blocks}, "
+                "since each copy of the query's pair takes a block"
+            )
+        if self.n_common % 2:
+            raise ValueError(f"n_common is {self.n_common}; even, since common tokens form pairs")
+        if self.n_common + self.n_rare < 2:
+            raise ValueError(
+                f"n_common + n_rare is {self.n_common + self.n_rare}; at least 2 tokens"
+            )
+        resolved = self._resolved
+        for prefix in ("", "distractor_"):
+            self._check_classes(prefix, resolved[f"{prefix}f_r"], resolved[f"{prefix}f_v"])
+
+    def _check_classes(self, prefix: str, f_r: float, f_v: float) -> None:
+        if f_r > 0 and self.n_rare < 2:
+            raise ValueError(
+                f"{prefix}f_r is {f_r} with n_rare = {self.n_rare}; rare tokens need n_rare >= 2 "
+                f"(the label is another rare token), or {prefix}f_r = 0"
+            )
+        if f_r < 1 and self.n_common < 2:
+            raise ValueError(
+                f"{prefix}f_r is {f_r} with n_common = {self.n_common}; common tokens need "
+                f"n_common >= 2, or {prefix}f_r = 1"
+            )
+        if f_r < 1 and f_v > 0 and self.n_common < 4:
+            raise ValueError(
+                f"{prefix}f_v is {f_v} with n_common = {self.n_common}; a label outside the pair "
+                f"needs n_common >= 4, or {prefix}f_v = 0"
+            )
+
+    @property
+    def _resolved(self) -> dict[str, float]:
+        """The four probabilities with the distractors' defaults filled in."""
+        d_r, d_v = self.distractor_f_r, self.distractor_f_v
+        return {
+            "f_r": self.f_r,
+            "f_v": self.f_v,
+            "distractor_f_r": self.f_r if d_r is None else d_r,
+            "distractor_f_v": self.f_v if d_v is None else d_v,
+        }
+
+    @property
+    def vocabulary(self) -> int:
+        return self.n_common + self.n_rare
+
+    @property
+    def n_positions(self) -> int:
+        return (self.n_blocks + 1) * self.track_slots
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return KINDS
+
+    @property
+    def symmetry(self) -> Symmetry:
+        return self.program.symmetry
+
+    @property
+    def program(self) -> Program:
+        """The draws, in order: query, its label, the slots of its copies, then each distractor."""
+        rules = _Rules(self)
+        draws = [
+            Draw(name="q", alternatives=rules.query),
+            Draw(name="y", alternatives=rules.label("q", "query")),
+            Draw(name="slots", alternatives=rules.slots, choices=len(rules.sources)),
+        ]
+        for i in range(self.n_blocks - self.burstiness):
+            draws.append(Draw(name=f"u{i}", alternatives=rules.distractor))
+            draws.append(Draw(name=f"v{i}", alternatives=rules.label(f"u{i}", "distractor")))
+        return Program(
+            classes=(rules.common, rules.rare),
+            draws=tuple(draws),
+            layout=rules.layout,
+            factors=rules.factors,
+            parameters=self._resolved,
+            blocks=(2,) * self.n_blocks + (1,),
+            track_slots=self.track_slots,
+        )
+
+    def batch(self, seed: int, k: int, size: int, train_size: int | None = None) -> Batch:
+        """Training batch k of data seed `seed`; the pool is without end."""
+        if train_size is not None:
+            raise ValueError(
+                f"train_size is {train_size}; associative_recall draws without end: leave it null"
+            )
+        return self.program.sample(generator(_TRAINING, seed, k), size)
+
+    def evaluation(self, seed: int, size: int, kind: str | None = None) -> Batch:
+        """Fresh sequences, of one kind where `kind` is given; never those of a training batch."""
+        task = self if kind is None else self.given(kind)
+        stream = 0 if kind is None else 1 + KINDS.index(kind)
+        return task.program.sample(generator(_EVALUATION, seed, stream), size)
+
+    def given(self, kind: str) -> AssociativeRecall:
+        """The task whose every sequence is of this kind; distractors stay as they are."""
+        changes: dict[str, dict[str, Any]] = {
+            "rare": {"f_r": 1.0},
+            "match": {"f_r": 0.0, "f_v": 0.0},
+            "mismatch": {"f_r": 0.0, "f_v": 1.0},
+            "iwl": {"f_r": 0.0, "f_v": 0.0, "burstiness": 0},
+        }
+        if kind not in changes:
+            raise ValueError(f"kind is {kind!r}; one of {', '.join(KINDS)}")
+        return replace(self, **{**asdict(self), **self._resolved, **changes[kind]})
+
+
+class _Rules:
+    """The law of the draws of one task, on arrays of parallel states."""
+
+    def __init__(self, task: AssociativeRecall) -> None:
+        self.common = TokenClass(name="common", start=0, size=task.n_common, structure="pairs")
+        self.rare = TokenClass(name="rare", start=task.n_common, size=task.n_rare)
+        self.ids = np.arange(task.vocabulary)
+        self.is_rare = self.ids >= task.n_common
+        self.pairless = task.burstiness == 0
+        self.sources = _sources(task.n_blocks, task.burstiness)
+
+    def query(self, drawn: Drawn) -> list[tuple[str, np.ndarray]]:
+        shape = (drawn.size, len(self.ids))
+        return [
+            ("query rare", np.broadcast_to(self.is_rare, shape)),
+            ("query common", np.broadcast_to(~self.is_rare, shape)),
+        ]
+
+    def label(self, key: str, whose: str):
+        """Another rare token for a rare key; partner or a common token outside the pair."""
+
+        def alternatives(drawn: Drawn) -> list[tuple[str, np.ndarray]]:
+            token = drawn[key][:, None]
+            rare_key = self.is_rare[token]
+            mate = ~rare_key & (self.ids == partner(token, self.common))
+            other = self.ids != token
+            return [
+                (ALWAYS, rare_key & self.is_rare & other),
+                (f"{whose} match", mate),
+                (f"{whose} mismatch", ~rare_key & ~self.is_rare & other & ~mate),
+            ]
+
+        return alternatives
+
+    def slots(self, drawn: Drawn) -> list[tuple[str, np.ndarray]]:
+        return [(ALWAYS, np.ones((drawn.size, len(self.sources)), dtype=bool))]
+
+    def distractor(self, drawn: Drawn) -> list[tuple[str, np.ndarray]]:
+        query = drawn["q"][:, None]
+        rare_query, other = self.is_rare[query], self.ids != query
+        return [
+            (f"{kind} beside {beside} query", given & members & other)
+            for beside, given in (("rare", rare_query), ("common", ~rare_query))
+            for kind, members in (("rare", self.is_rare), ("common", ~self.is_rare))
+        ]
+
+    def factors(self, f_r, f_v, distractor_f_r, distractor_f_v) -> dict[str, Any]:
+        """Probabilities of the alternatives; the distractor's class given that it is not q.
+
+        Before the repetition a token u has probability rho / N_r or (1 - rho) / N_c, with
+        rho = distractor_f_r; leaving out u = q and renormalising gives the four below.
+        """
+        one_rare = distractor_f_r / max(self.rare.size, 1)
+        one_common = (1.0 - distractor_f_r) / max(self.common.size, 1)
+        return {
+            "query rare": f_r,
+            "query common": 1.0 - f_r,
+            "query match": 1.0 - f_v,
+            "query mismatch": f_v,
+            "distractor match": 1.0 - distractor_f_v,
+            "distractor mismatch": distractor_f_v,
+            "rare beside rare query": (distractor_f_r - one_rare) / (1.0 - one_rare),
+            "common beside rare query": (1.0 - distractor_f_r) / (1.0 - one_rare),
+            "rare beside common query": distractor_f_r / (1.0 - one_common),
+            "common beside common query": (1.0 - distractor_f_r - one_common) / (1.0 - one_common),
+        }
+
+    def layout(self, drawn: Drawn) -> Laid:
+        count = self.sources.max() + 1
+        first = np.column_stack([drawn["q"], *(drawn[f"u{i}"] for i in range(count - 1))])
+        second = np.column_stack([drawn["y"], *(drawn[f"v{i}"] for i in range(count - 1))])
+        source = self.sources[drawn["slots"]]
+        blocks = [np.take_along_axis(column, source, 1) for column in (first, second)]
+        context = np.stack(blocks, axis=2).reshape(drawn.size, -1)
+        query, answer = drawn["q"], drawn["y"]
+        match = KINDS.index("iwl" if self.pairless else "match")
+        kind = np.where(answer == partner(query, self.common), match, KINDS.index("mismatch"))
+        return Laid(
+            tokens=np.column_stack([context, query]),
+            target=answer,
+            kind=np.where(self.is_rare[query], KINDS.index("rare"), kind),
+        )
+
+
+def _sources(n_blocks: int, copies: int) -> np.ndarray:
+    """(choices, n_blocks): what each block holds: 0 the query's pair, i the i-th distractor."""
+    sources = []
+    for chosen in combinations(range(n_blocks), copies):
+        rest = iter(range(1, n_blocks + 1))
+        sources.append([0 if block in chosen else next(rest) for block in range(n_blocks)])
+    return np.array(sources)
+
+
+def _whole(name: str, value: int, least: int, why: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        reason = f" ({why})" if why else ""
+        raise ValueError(f"{name} is {value!r}; a whole number, at least {least}{reason}")

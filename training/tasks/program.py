@@ -1,0 +1,286 @@
+"""A task as a small probabilistic program: ordered draws and a layout (theory, section 1).
+
+From this one definition follow the sampler, the exact law at small sizes, the orbits of the
+sequences under the token group with their exact weights, the generators and the invariance test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+import torch
+
+from training.groups import (
+    TokenClass,
+    placement,
+    position_directions,
+    position_generators,
+    relabel,
+    token_directions,
+    token_generators,
+)
+from training.tasks.base import IGNORE, Batch, Symmetry
+
+ALWAYS = "always"
+"""The factor of a draw that has one alternative: probability 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn(Mapping[str, np.ndarray]):
+    """What has been drawn so far in `size` parallel states: a column (size,) per draw."""
+
+    size: int
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Draw:
+    """One random choice: a token, or a structural choice in range(choices).
+
+    alternatives(drawn) -> [(factor, candidates), ...], candidates boolean (states, values): the
+    draw takes alternative `factor` with that factor's probability, then a value uniformly among
+    its candidates. An alternative without candidates in a state does not exist there. In each
+    state the alternatives are disjoint and the factors of those that exist sum to 1.
+    """
+
+    name: str
+    alternatives: Callable[[Drawn], Sequence[tuple[str, np.ndarray]]]
+    choices: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Laid:
+    """Sequences: tokens (states, time), answer at the last position and kind, each (states,)."""
+
+    tokens: np.ndarray
+    target: np.ndarray
+    kind: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Orbits:
+    """Sequences up to renaming, each with its exact probability as a polynomial in the factors.
+
+    tokens (S, T), target (S,), kind (S,): one representative of each orbit; positions (T,): one
+    representative placement (block i on track i, offset 0), exact because placements are one
+    orbit. weight_s = sum over monomials r with orbit_r = s of coefficient_r prod_f
+    factor_f^exponents_rf.
+    """
+
+    tokens: np.ndarray
+    target: np.ndarray
+    kind: np.ndarray
+    positions: np.ndarray
+    coefficient: np.ndarray
+    exponents: np.ndarray
+    orbit: np.ndarray
+    factor_names: tuple[str, ...]
+    factors: Callable[..., Mapping[str, Any]]
+    parameters: Mapping[str, float]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def weights(self, **parameters: Any) -> Any:
+        """Probability of each orbit (S,); parameters not given stay where the task has them.
+
+        A torch parameter gives a torch tensor, differentiable in it; floats give numpy.
+        """
+        unknown = set(parameters) - set(self.parameters)
+        if unknown:
+            raise ValueError(f"unknown parameters {sorted(unknown)}; has {sorted(self.parameters)}")
+        values = self.factors(**{**self.parameters, **parameters})
+        if any(isinstance(value, torch.Tensor) for value in values.values()):
+            table = torch.stack(
+                [torch.as_tensor(values[n], dtype=torch.float64) for n in self.factor_names]
+            )
+            monomials = torch.as_tensor(self.coefficient) * torch.prod(
+                table ** torch.as_tensor(self.exponents), dim=1
+            )
+            return torch.zeros(len(self), dtype=torch.float64).index_add(
+                0, torch.as_tensor(self.orbit), monomials
+            )
+        table = np.array([values[n] for n in self.factor_names], dtype=float)
+        monomials = self.coefficient * np.prod(table**self.exponents, axis=1)
+        return np.bincount(self.orbit, weights=monomials, minlength=len(self))
+
+    def batch(self) -> Batch:
+        """The representatives at the representative placement, as sequences for a model."""
+        positions = np.broadcast_to(self.positions, self.tokens.shape)
+        return _as_batch(Laid(tokens=self.tokens, target=self.target, kind=self.kind), positions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """Draws in order, then a layout.
+
+    classes: token classes, consecutive from token 0. layout(drawn) -> Laid.
+    factors(**parameters) -> {factor: value} in plain arithmetic, so that floats and torch tensors
+    go through; ALWAYS need not be among them. parameters: the task's own values.
+    blocks: tokens in each block, the query's last. track_slots: slots m of each track.
+    """
+
+    classes: tuple[TokenClass, ...]
+    draws: tuple[Draw, ...]
+    layout: Callable[[Drawn], Laid]
+    factors: Callable[..., Mapping[str, Any]]
+    parameters: Mapping[str, float]
+    blocks: tuple[int, ...]
+    track_slots: int
+
+    @property
+    def vocabulary(self) -> int:
+        return sum(cls.size for cls in self.classes)
+
+    @property
+    def symmetry(self) -> Symmetry:
+        tracks, slots = len(self.blocks), self.track_slots
+        return Symmetry(
+            token_generators=token_generators(self.classes),
+            position_generators=position_generators(tracks, slots),
+            token_classes=tuple(cls.tokens for cls in self.classes if cls.size),
+            tracks=tuple(np.arange(tracks * slots).reshape(tracks, slots)),
+            token_directions=token_directions(self.classes),
+            position_directions=position_directions(tracks, slots),
+        )
+
+    def sample(self, rng: np.random.Generator, size: int) -> Batch:
+        """`size` independent sequences, each with its own placement."""
+        values = {ALWAYS: 1.0, **self.factors(**self.parameters)}
+        drawn = Drawn(size)
+        for draw in self.draws:
+            chance = sum(
+                mask * (values[name] / np.maximum(mask.sum(1, keepdims=True), 1))
+                for name, mask in draw.alternatives(drawn)
+            )
+            edges = np.cumsum(chance, axis=1)
+            value = (edges <= rng.random((size, 1)) * edges[:, -1:]).sum(1)
+            drawn = Drawn(size, {**drawn, draw.name: value})
+        tracks = rng.random((size, len(self.blocks))).argsort(1)
+        offsets = rng.integers(self.track_slots, size=(size, len(self.blocks)))
+        positions = placement(tracks, offsets, self.blocks, self.track_slots)
+        return _as_batch(self.layout(drawn), positions)
+
+    def law(self) -> tuple[Laid, np.ndarray]:
+        """Every sequence and its exact probability; for tiny instances (each is enumerated)."""
+        every = self._enumerate(renaming=False)
+        return Laid(tokens=every.tokens, target=every.target, kind=every.kind), every.weights()
+
+    def orbits(self) -> Orbits:
+        """Every sequence up to renaming (1,836 at n=3, N_c=6, N_r=5), weights as monomials."""
+        return self._enumerate(renaming=True)
+
+    def placements(self) -> np.ndarray:
+        """Every placement (count, time), all equally likely; for tiny instances."""
+        count, slots = len(self.blocks), self.track_slots
+        pairs = [
+            (order, offset)
+            for order in permutations(range(count))
+            for offset in product(range(slots), repeat=count)
+        ]
+        tracks, offsets = (np.array(column) for column in zip(*pairs, strict=True))
+        return placement(tracks, offsets, self.blocks, slots)
+
+    def invariance(self) -> float:
+        """Largest |p(g x) - p(x)| over all sequences, placements and generators; 0 by design."""
+        laid, probability = self.law()
+        rows = np.column_stack([laid.tokens, laid.target])
+        gap = max(
+            (_law_gap(rows, g[rows], probability) for g in self.symmetry.token_generators),
+            default=0.0,
+        )
+        places = self.placements()
+        uniform = np.full(len(places), 1.0 / len(places))
+        moved = [g[places] for g in self.symmetry.position_generators]
+        return max(gap, *(_law_gap(places, image, uniform) for image in moved))
+
+    def _enumerate(self, renaming: bool) -> Orbits:
+        names = tuple(self.factors(**self.parameters))
+        column = {name: np.arange(len(names)) == i for i, name in enumerate(names)}
+        column[ALWAYS] = np.zeros(len(names), dtype=bool)
+        drawn, coefficient = Drawn(1), np.ones(1)
+        exponents = np.zeros((1, len(names)), dtype=int)
+        for draw in self.draws:
+            parts = []
+            for name, mask in draw.alternatives(drawn):
+                state, value = np.nonzero(mask)
+                chance = coefficient / np.maximum(mask.sum(1), 1)
+                parts.append((state, value, chance[state], exponents[state] + column[name]))
+            state, value, coefficient, exponents = (
+                np.concatenate(part) for part in zip(*parts, strict=True)
+            )
+            columns = {**{name: old[state] for name, old in drawn.items()}, draw.name: value}
+            if renaming:
+                columns, coefficient, exponents = self._rename(columns, coefficient, exponents)
+            drawn = Drawn(len(coefficient), columns)
+        return self._collect(self.layout(drawn), coefficient, exponents, names, renaming)
+
+    def _rename(self, columns: dict[str, np.ndarray], coefficient, exponents):
+        """Relabel the tokens drawn so far and merge states that became equal."""
+        tokens = [draw.name for draw in self.draws if draw.choices is None and draw.name in columns]
+        renamed = relabel(np.column_stack([columns[name] for name in tokens]), self.classes)
+        columns = {**columns, **dict(zip(tokens, renamed.T, strict=True))}
+        first, group = merge(np.column_stack([*columns.values(), exponents]))
+        coefficient = np.bincount(group, weights=coefficient, minlength=len(first))
+        return {name: old[first] for name, old in columns.items()}, coefficient, exponents[first]
+
+    def _collect(self, laid: Laid, coefficient, exponents, names, renaming: bool) -> Orbits:
+        """Sequences that different draws lead to become one, with several monomials."""
+        rows = np.column_stack([laid.tokens, laid.target])
+        if renaming:
+            rows = relabel(rows, self.classes)
+        first, orbit = merge(np.column_stack([rows, laid.kind]))
+        start = np.zeros((1, len(self.blocks)), dtype=int)
+        order = np.arange(len(self.blocks))[None]
+        return Orbits(
+            tokens=rows[first, :-1],
+            target=rows[first, -1],
+            kind=laid.kind[first],
+            positions=placement(order, start, self.blocks, self.track_slots)[0],
+            coefficient=coefficient,
+            exponents=exponents,
+            orbit=orbit,
+            factor_names=names,
+            factors=self.factors,
+            parameters=self.parameters,
+        )
+
+
+def merge(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Group equal rows of non-negative integers: (first row of each group, group of each row)."""
+    key, span = np.zeros(len(rows), dtype=np.int64), 1
+    for column in rows.T:
+        size = int(column.max(initial=0)) + 1
+        if span * size > 2**62:
+            values, key = np.unique(key, return_inverse=True)
+            span = len(values)
+        key, span = key * size + column, span * size
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    return first, group
+
+
+def _as_batch(laid: Laid, positions: np.ndarray) -> Batch:
+    targets = np.full(laid.tokens.shape, IGNORE)
+    targets[:, -1] = laid.target
+    return Batch(tokens=laid.tokens, positions=positions, targets=targets, kind=laid.kind)
+
+
+def _law_gap(rows: np.ndarray, images: np.ndarray, probability: np.ndarray) -> float:
+    """Largest difference between the law on `rows` and its image; rows are all different."""
+    _, group = merge(np.concatenate([rows, images]))
+    before = np.bincount(group[: len(rows)], weights=probability, minlength=group.max() + 1)
+    after = np.bincount(group[len(rows) :], weights=probability, minlength=group.max() + 1)
+    return float(np.abs(before - after).max())
