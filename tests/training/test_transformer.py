@@ -71,7 +71,7 @@ def slow_forward(family, p, tokens, positions):
             if family.mlp:
                 seen = slow_norm(p, block + "ln2", x)
                 hidden = functional.linear(seen, p[block + "mlp.W_in"].T, p[block + "mlp.b_in"])
-                hidden = functional.gelu(hidden, approximate="tanh")
+                hidden = functional.gelu(hidden)
                 x = x + functional.linear(hidden, p[block + "mlp.W_out"].T, p[block + "mlp.b_out"])
         out.append(slow_norm(p, "ln_final", x) @ p["unembed.W_U"])
     return torch.stack(out)

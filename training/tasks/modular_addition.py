@@ -263,8 +263,13 @@ def _table(task: ModularAddition) -> _Table:
         validation.append(rows[: task.held_out(n)])
         training.append(rows[task.held_out(n) :])
         start += count
-    joined = (np.concatenate(part) for part in (tokens, targets, kind))
-    return _Table(*joined, tuple(training), tuple(validation))
+    return _Table(
+        tokens=np.concatenate(tokens),
+        targets=np.concatenate(targets),
+        kind=np.concatenate(kind),
+        training=tuple(training),
+        validation=tuple(validation),
+    )
 
 
 @lru_cache(maxsize=64)
