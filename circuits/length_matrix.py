@@ -94,7 +94,9 @@ def length_matrix(
         if subspace is None:
             continue
         width, size = subspace.shape
-        draws = [random_subspace(width, size, generator, subspace.dtype) for _ in range(random_draws)]
+        draws = [
+            random_subspace(width, size, generator, subspace.dtype) for _ in range(random_draws)
+        ]
         for j in np.flatnonzero(usable):
             scores[i, j] = kept(family, params, test[j], subspace).numpy()
             values = [kept(family, params, test[j], draw).mean().item() for draw in draws]

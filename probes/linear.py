@@ -48,9 +48,7 @@ def _check(states: np.ndarray, labels: np.ndarray) -> None:
         raise ValueError(f"labels hold one class only ({labels[0]!r}): nothing to tell apart")
 
 
-def linear_probe(
-    states: np.ndarray, labels: np.ndarray, *, folds: int = 5, seed: int = 0
-) -> Probe:
+def linear_probe(states: np.ndarray, labels: np.ndarray, *, folds: int = 5, seed: int = 0) -> Probe:
     """Logistic regression from states (samples, width) to labels (samples,)."""
     _check(states, labels)
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed)

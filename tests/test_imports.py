@@ -48,7 +48,8 @@ def test_importing_a_room_is_light_and_silent(room):
 
 def test_the_rooms_share_one_parent_when_installed(tmp_path):
     """Unrelated distributions called `circuits`, `probes` and `manifold` would shadow ours."""
-    code = f"import {', '.join(ROOMS)}; print({{m.__path__[0].rsplit('/', 1)[0] for m in ({', '.join(ROOMS)})}})"
+    rooms = ", ".join(ROOMS)
+    code = f"import {rooms}; print({{m.__path__[0].rsplit('/', 1)[0] for m in ({rooms})}})"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path
     )
@@ -56,7 +57,7 @@ def test_the_rooms_share_one_parent_when_installed(tmp_path):
     assert len(ast.literal_eval(done.stdout)) == 1, done.stdout
 
 
-@pytest.mark.parametrize("folder, mapping", [("tasks", "TASKS"), ("families", "FAMILIES")])
+@pytest.mark.parametrize(("folder", "mapping"), [("tasks", "TASKS"), ("families", "FAMILIES")])
 def test_one_file_and_one_line_for_each_plugin(folder, mapping):
     module = importlib.import_module(f"training.{folder}")
     shared = {"__init__", "base", "program"}

@@ -1,0 +1,207 @@
+"""Everything the circuit rooms say of one jointly trained run, as facts and as figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+
+from analyses.figures import PALETTE, Figure, canvas, svg
+from circuits import gradient_cosines, length_matrix, patch_nodes
+from circuits.contrast import contrast
+from probes import linear_probe, transfer
+from training import Run
+
+
+def circuit_facts(run: Run, *, samples: int, seed: int) -> dict:
+    """Length matrix, gradient cosines, node patching and probe transfer of the last checkpoint."""
+    matrix = length_matrix(run, samples=samples, seed=seed)
+    cosines = gradient_cosines(run, samples=samples, seed=seed)
+    probes, read = _probes(run, samples, seed)
+    task = run.task
+    return {
+        "task": f"Z_{task.modulus}",
+        "family": run.config.family["name"],
+        "format": task.format,
+        "layout": task.layout,
+        "lengths": list(task.lengths),
+        "run_id": run.config.run_id,
+        "train_size": run.config.train_size,
+        "step": matrix.step,
+        "site": matrix.site,
+        "matrix": matrix.matrix,
+        "lower": matrix.lower,
+        "upper": matrix.upper,
+        "random_baseline": matrix.random_baseline,
+        "random_upper": matrix.random_upper,
+        "size": matrix.size,
+        "width": matrix.width,
+        "gap": matrix.gap,
+        "accuracy": matrix.accuracy,
+        "sharing": matrix.sharing,
+        "sharing_interval": matrix.sharing_interval,
+        "sentence": matrix.sentence(),
+        "gradient_cosines": cosines.means,
+        "gradient_cosines_interval": cosines.intervals,
+        "gradient_cosines_steps": list(cosines.steps),
+        "nodes": patch_nodes(run, samples=samples, seed=seed).to_dict(orient="list"),
+        "probe": probes,
+        "probe_transfer": read.to_numpy(),
+    }
+
+
+def _probes(run: Run, samples: int, seed: int) -> tuple[dict, pd.DataFrame]:
+    """Linear probes of the answer from the final state, by length and between lengths."""
+    params, read, found = run[run.steps[-1]].params(), {}, {}
+    for length in run.task.lengths:
+        pair = contrast(run.family, params, run.task, length, samples, seed)
+        states = pair.clean_state.double().numpy()
+        answers = pair.clean.targets[:, pair.final]
+        read[length] = states, answers
+        probe = linear_probe(states, answers, seed=seed)
+        found[length] = {
+            "accuracy": probe.accuracy,
+            "interval": list(probe.interval),
+            "control": probe.control,
+        }
+    return found, transfer(read, seed=seed)
+
+
+def label(facts: dict) -> str:
+    """The cell in a few words."""
+    layout = "" if facts["format"] == "acot" else f", {facts['layout']} layout"
+    lengths = ", ".join(map(str, facts["lengths"]))
+    return f"{facts['family']}, {facts['task']} {facts['format']}{layout}, lengths {lengths}"
+
+
+def matrices_figure(cells: list[dict]) -> Figure:
+    """Length matrices side by side, the random baseline under each value."""
+    rows = []
+    size = max(2.3 * len(cells), 3.0)
+    with canvas(len(cells), width=size + 1.0, height=2.9) as (figure, axes):
+        for axis, facts in zip(axes, cells, strict=True):
+            matrix = _array(facts["matrix"])
+            base = _array(facts["random_baseline"])
+            text = [
+                [_entry(v, b) for v, b in zip(vs, bs, strict=True)]
+                for vs, bs in zip(matrix, base, strict=True)
+            ]
+            sns.heatmap(
+                matrix,
+                ax=axis,
+                annot=text,
+                fmt="",
+                vmin=0,
+                vmax=1,
+                cmap="cividis",
+                cbar=False,
+                square=True,
+                annot_kws={"fontsize": 8},
+                xticklabels=facts["lengths"],
+                yticklabels=facts["lengths"],
+            )
+            layout = "" if facts["format"] == "acot" else f", {facts['layout']}"
+            axis.set(
+                title=f"{facts['family']}\n{facts['format']}{layout}",
+                xlabel="read at length m",
+                ylabel="circuit of length n",
+            )
+            rows.append(_matrix_table(facts))
+        drawing = svg(figure)
+    return Figure(
+        svg=drawing,
+        alt="Length matrices: faithfulness at the column's length of the row's circuit. "
+        + " ".join(f"{label(f)}: {f['sentence']}" for f in cells),
+        caption="Faithfulness of the subspace circuit of length n at length m; below it, in "
+        "parentheses, random subspaces of equal size. A dash: not learnt, so not read.",
+        table=pd.concat(rows, ignore_index=True),
+    )
+
+
+def _array(values: object) -> np.ndarray:
+    return np.array(values, dtype=float)
+
+
+def _entry(value: float, baseline: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.2f}\n({baseline:.2f})"
+
+
+def _matrix_table(facts: dict) -> pd.DataFrame:
+    lengths = facts["lengths"]
+    columns = ("matrix", "lower", "upper", "random_baseline", "random_upper")
+    arrays = {name: _array(facts[name]) for name in columns}
+    return pd.DataFrame(
+        [
+            {"cell": label(facts), "n": n, "m": m}
+            | {name: arrays[name][i, j] for name in columns}
+            | {"directions": facts["size"][i], "width": facts["width"]}
+            for i, n in enumerate(lengths)
+            for j, m in enumerate(lengths)
+        ]
+    )
+
+
+def cosines_figure(cells: list[dict]) -> Figure:
+    """Single-step gradient cosines between lengths, by where the two steps stand."""
+    rows = [
+        {
+            "cell": label(facts),
+            "group": group,
+            "cosine": mean,
+            "low": facts["gradient_cosines_interval"][group][0],
+            "high": facts["gradient_cosines_interval"][group][1],
+        }
+        for facts in cells
+        for group, mean in facts["gradient_cosines"].items()
+    ]
+    table = pd.DataFrame(rows)
+    names = list(dict.fromkeys(table["cell"])) if rows else []
+    with canvas(height=0.8 + 0.55 * max(1, len(names))) as (figure, (axis,)):
+        for index, group in enumerate(("same step", "same position", "neither")):
+            part = table[table["group"] == group] if rows else table
+            y = [names.index(c) + 0.2 * (index - 1) for c in part["cell"]] if rows else []
+            if len(y):
+                error = [part["cosine"] - part["low"], part["high"] - part["cosine"]]
+                axis.errorbar(
+                    part["cosine"], y, xerr=error, fmt="os^"[index], color=PALETTE[index],
+                    label=group, ms=5, lw=1,
+                )  # fmt: skip
+        axis.axvline(0, color="black", lw=0.6)
+        axis.set(xlabel="cosine of single-step gradients at different lengths")
+        axis.set_yticks(range(len(names)), names)
+        axis.invert_yaxis()
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+        drawing = svg(figure)
+    return Figure(
+        svg=drawing,
+        alt="Cosines of single-step gradients between lengths: the same step, different steps at "
+        "the same absolute position, and neither. "
+        + "; ".join(f"{r['cell']}, {r['group']}: {r['cosine']:.2f}" for r in rows),
+        caption="Same position: different steps at the same absolute position. Negative: what one "
+        "length learns there, the other unlearns. Mean along training while the validation loss is "
+        "above a tenth of chance; bars: 95% bootstrap intervals over pairs of steps.",
+        table=table,
+    )
+
+
+def nodes_figure(facts: dict) -> Figure:
+    """Exact node patching at every length of one cell."""
+    table = pd.DataFrame(facts["nodes"])
+    grid = table.pivot(index="node", columns="length", values="effect")
+    grid = grid.loc[list(dict.fromkeys(table["node"]))].astype(float)
+    with canvas(width=4.2, height=0.9 + 0.32 * len(grid)) as (figure, (axis,)):
+        sns.heatmap(
+            grid, ax=axis, annot=True, fmt=".2f", vmin=0, vmax=1, cmap="cividis", cbar=False,
+            annot_kws={"fontsize": 8},
+        )  # fmt: skip
+        axis.set(xlabel="length", ylabel="", title=label(facts))
+        axis.tick_params(axis="y", rotation=0)
+        drawing = svg(figure)
+    return Figure(
+        svg=drawing,
+        alt=f"Exact node patching, {label(facts)}: share of the answer's logit gap lost when a "
+        "node is replaced by its value in the corrupted run.",
+        caption=f"{label(facts)}: share of the gap that is lost when the node alone is taken from "
+        "the corrupted run.",
+        table=table,
+    )

@@ -1,0 +1,157 @@
+"""The `kappalens` command."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+app = typer.Typer(
+    name="kappalens",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="How sequence models learn: coordinates, dynamics, circuits and kappa from checkpoints.",
+)
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kappalens {metadata.version('kappalens')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+def _bars(quiet: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.fields[name]:<24}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+        disable=quiet,
+    )
+
+
+@app.command(
+    epilog="Examples: kappalens demo | kappalens demo --out runs/second --seed 1 | "
+    "kappalens demo --quick --json"
+)
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for runs, facts and the report.")] = Path(
+        "runs/demo"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every study.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny sizes: checks the path only.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Train small models, analyse their checkpoints, write a report. Resumes where it stopped."""
+    from analyses.demo import demo as run_demo
+
+    with _bars(json_) as bars:
+        rows: dict[str, int] = {}
+
+        def watch(job: str, fraction: float, text: str) -> None:
+            if job not in rows:
+                rows[job] = bars.add_task(text, name=job, total=1.0)
+            bars.update(rows[job], completed=fraction, description=text)
+
+        page = run_demo(out, seed=seed, quick=quick, watch=watch)
+    if json_:
+        typer.echo((out / "report.json").read_text(), nl=False)
+    else:
+        typer.echo(f"Report: {page.resolve()}")
+
+
+@app.command(epilog="Example: kappalens train config.yaml --root runs")
+def train(
+    config: Annotated[Path, typer.Argument(help="YAML file of a run's configuration.")],
+    root: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
+    json_: Json = False,
+) -> None:
+    """Train one run and save its checkpoints. Calling again resumes."""
+    from training import RunConfig
+    from training import train as run_train
+
+    parsed = RunConfig.from_yaml(config)
+    with _bars(json_) as bars:
+        row = bars.add_task("starting", name=parsed.run_id, total=parsed.steps)
+
+        def progress(step: int, total: int, metrics: dict) -> None:
+            loss = metrics.get("validation_loss", metrics.get("train_loss"))
+            text = f"step {step}" + (f", loss {loss:.4f}" if loss is not None else "")
+            bars.update(row, completed=step, total=total, description=text)
+
+        run = run_train(parsed, root=root, progress=progress)
+    if json_:
+        typer.echo(json.dumps({"path": str(run.path), **run.status}))
+    else:
+        typer.echo(f"Run: {run.path} ({run.status['state']} at step {run.status['step']})")
+
+
+@app.command(
+    epilog="Examples: kappalens report runs/demo | kappalens report runs/study/4f0c | "
+    "kappalens report runs/demo --json"
+)
+def report(
+    folder: Annotated[Path, typer.Argument(help="A demo's folder or a run's folder.")],
+    json_: Json = False,
+) -> None:
+    """Write report.html and report.json of a demo or of one run, from its checkpoints."""
+    from analyses.run_report import write_any
+
+    page = write_any(folder)
+    if json_:
+        typer.echo((page.parent / "report.json").read_text(), nl=False)
+    else:
+        typer.echo(f"Report: {page.resolve()}")
+
+
+def _check_rooms() -> None:
+    """Unrelated distributions named like our rooms overwrite them silently when installed."""
+    rooms = ("training", "manifold", "probes", "circuits", "analyses")
+    parents = {str(Path(next(iter(importlib.import_module(r).__path__))).parent) for r in rooms}
+    if len(parents) != 1:
+        raise ValueError(
+            f"the packages {', '.join(rooms)} come from different places ({sorted(parents)}): "
+            "another distribution overwrote one; install kappalens in an environment of its own"
+        )
+
+
+def main() -> None:
+    """Run the command; a caller's mistake is one line on stderr and exit code 2."""
+    try:
+        _check_rooms()
+        app(standalone_mode=False)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("Interrupted; the same command goes on from here.", err=True)
+        sys.exit(130)
+    except (ValueError, OSError) as error:
+        typer.echo("error: " + " ".join(str(error).split()), err=True)
+        sys.exit(2)
+    except Exception as error:
+        if hasattr(error, "exit_code") and hasattr(error, "format_message"):
+            typer.echo(f"error: {error.format_message()}", err=True)
+            sys.exit(error.exit_code)
+        raise

@@ -1,0 +1,193 @@
+"""The demo: every study on real training runs, two at a time, and the report they make.
+
+Facts of a finished study are kept in `DIR/facts`, runs in `DIR/runs`: calling again goes on where
+it stopped, and `kappalens report DIR` renders without training.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from analyses.report import SCHEMA_VERSION, plain, render, versions, write_json
+from analyses.settings import FULL, QUICK, Settings
+from analyses.studies import STUDIES
+
+Watch = Callable[[str, float, str], None]
+"""watch(study, fraction done, what is happening)."""
+
+
+def jobs(settings: Settings) -> list[tuple[str, str]]:
+    """(job, study), the longest first: one job per kappa cell, one for each other study."""
+    cells = [(cell.name, "sharing") for cell in settings.cells]
+    return cells + [(name, name) for name in STUDIES if name != "sharing"]
+
+
+def demo(
+    out: Path, *, seed: int = 0, quick: bool = False, workers: int = 2, watch: Watch | None = None
+) -> Path:
+    """Run what is missing in `out`, write report.html and report.json there, return the page.
+
+    Errors: ValueError if `out` holds a demo of another seed or size, or is not a demo's folder.
+    """
+    settings = QUICK if quick else FULL
+    _claim(out, {"schema_version": SCHEMA_VERSION, "seed": seed, "quick": quick})
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(workers, mp_context=context) as pool:
+        messages = manager.Queue()
+        futures: dict[str, Future[None]] = {}
+        for job, study in jobs(settings):
+            if not (out / "facts" / f"{job}.json").exists():
+                futures[job] = pool.submit(_work, out, job, study, settings, seed, messages)
+            elif watch:
+                watch(job, 1.0, "done before")
+        _follow(futures, messages, watch)
+    return write_report(out)
+
+
+def _claim(out: Path, identity: dict) -> None:
+    """Make the folder, or check that it is this demo's."""
+    stamp = out / "demo.json"
+    if stamp.exists():
+        try:
+            found = json.loads(stamp.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{stamp} is not valid JSON ({error}); delete {out} or use --out"
+            ) from error
+        if found != identity:
+            raise ValueError(
+                f"{out} holds another demo ({found}), this one is {identity}; use another --out"
+            )
+    elif out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} is not empty and not a demo's folder; use another --out")
+    (out / "facts").mkdir(parents=True, exist_ok=True)
+    if not stamp.exists():
+        write_json(stamp, identity)
+
+
+def _work(out: Path, job: str, study: str, settings: Settings, seed: int, messages) -> None:
+    """One job, in a process of its own."""
+    import torch
+
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+
+    def progress(fraction: float, text: str) -> None:
+        messages.put((job, fraction, text))
+
+    facts = STUDIES[study].run(out, _only(settings, job), seed, progress)
+    facts["seconds"] = time.perf_counter() - start
+    write_json(out / "facts" / f"{job}.json", facts)
+    progress(1.0, f"done in {facts['seconds']:.0f} s")
+
+
+def _only(settings: Settings, job: str) -> Settings:
+    """The settings with the one kappa cell that a job is about."""
+    chosen = tuple(cell for cell in settings.cells if cell.name == job)
+    return Settings(**{**{k: getattr(settings, k) for k in asdict(settings)}, "cells": chosen})
+
+
+def _follow(futures: dict[str, Future[None]], messages, watch: Watch | None) -> None:
+    """Pass messages on until every job is done; the first failure cancels what has not begun."""
+    waiting = set(futures)
+    try:
+        while waiting:
+            try:
+                job, fraction, text = messages.get(timeout=0.2)
+                if watch:
+                    watch(job, fraction, text)
+            except queue.Empty:
+                for job in [job for job in waiting if futures[job].done()]:
+                    waiting.discard(job)
+                    futures[job].result()
+    except BaseException:
+        for future in futures.values():
+            future.cancel()
+        raise
+
+
+def load_facts(out: Path) -> dict[str, dict]:
+    """Facts by job, in the order of the report. Errors: ValueError that names what is missing."""
+    stamp = out / "demo.json"
+    if not stamp.exists():
+        raise ValueError(f"{out} has no demo.json: not the folder of a demo")
+    settings = QUICK if json.loads(stamp.read_text())["quick"] else FULL
+    facts = {}
+    for job, _ in sorted(jobs(settings), key=lambda pair: list(STUDIES).index(pair[1])):
+        path = out / "facts" / f"{job}.json"
+        if not path.exists():
+            raise ValueError(f"{path} is missing: run `kappalens demo --out {out}` to finish it")
+        facts[job] = json.loads(path.read_text())
+    return facts
+
+
+def write_report(out: Path) -> Path:
+    """report.html and report.json from the facts in `out`."""
+    facts, stamp = load_facts(out), json.loads((out / "demo.json").read_text())
+    cells = [f for f in facts.values() if "kappa" in f]
+    sections = [
+        STUDIES[name].section(cells if name == "sharing" else facts[name]) for name in STUDIES
+    ]
+    seconds = sum(f["seconds"] for f in facts.values())
+    notes = {
+        "seed": str(stamp["seed"]),
+        "scope": "one draw: every finding is of the seeds named here, not of a population of runs",
+        "work": f"{seconds:.0f} seconds of one core each, summed over the studies",
+        **versions(),
+    }
+    lead = (
+        f"Models trained from scratch with seed {stamp['seed']}, read from their checkpoints. The "
+        "findings are one draw; their sentences say how many runs stand behind them."
+    )
+    if stamp["quick"]:
+        lead = "QUICK SETTING, which checks the path and not the science. " + lead
+    title = "How these models learnt: coordinates, bifurcations, circuits and kappa"
+    page = render(title=title, lead=lead, sections=sections, notes=notes)
+    write_json(out / "report.json", report_json(facts, cells, stamp))
+    beside = out / "report.html.partial"
+    beside.write_text(page)
+    beside.replace(out / "report.html")
+    return out / "report.html"
+
+
+def report_json(facts: dict[str, dict], cells: list[dict], stamp: dict) -> dict:
+    """The facts under the report's public keys."""
+    reduced, confinement = facts["reduced"], facts["confinement"]
+    folds, rebuilt = facts["folds"], facts["rebuilt"]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "quick": stamp["quick"],
+        "seeds": {"demo": stamp["seed"], "reduced": [m["seeds"] for m in reduced["members"]]},
+        "manifold": {
+            "dim": reduced["dim"],
+            "captured": reduced["captured"],
+            "off_manifold_gradient": {b: m["total"] for b, m in confinement["on"].items()},
+            "off_manifold_gradient_by_matrix": {
+                **confinement["on"],
+                "off_the_manifold": confinement["off"],
+            },
+            "reduced_vs_full": {k: reduced[k] for k in ("r2", "relative_error")},
+            "reduced_vs_full_by_initialisation": [
+                {k: m[k] for k in ("initialisation", "seeds", "r2", "relative_error", "loss")}
+                for m in reduced["members"]
+            ],
+            "emergence": {n: v["full"] for n, v in reduced["emergence"].items()},
+            "rebuilt": {
+                k: rebuilt[k]
+                for k in ("loss", "network_loss", "captured", "captured_by_chance", "circuit")
+            },
+        },
+        "branches": [
+            {k: b[k] for k in ("weight_decay", "parameter", "folds")} for b in folds["branches"]
+        ],
+        "bifurcations": folds["bifurcations"],
+        "kappa": [plain(cell["kappa"]) for cell in cells],
+        "circuits": [plain(cell["circuits"]) for cell in cells],
+    }

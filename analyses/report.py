@@ -1,0 +1,67 @@
+"""Facts into one self-contained HTML file, and into the JSON that says the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib import metadata, resources
+from pathlib import Path
+
+import jinja2
+import numpy as np
+import pandas as pd
+
+from analyses.studies.base import Section
+
+SCHEMA_VERSION = 1
+
+
+def plain(value: object) -> object:
+    """What JSON can say: numbers, text, lists and mappings; what is undefined becomes null."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_json(path: Path, facts: object) -> None:
+    """Written beside its place and renamed, so that a reader never meets half a file."""
+    beside = path.with_name(path.name + ".partial")
+    beside.write_text(json.dumps(plain(facts), indent=1, allow_nan=False) + "\n")
+    beside.replace(path)
+
+
+def versions() -> dict[str, str]:
+    names = ("kappalens", "torch", "numpy", "scipy", "transformer-lens")
+    return {name: metadata.version(name) for name in names}
+
+
+def render(*, title: str, lead: str, sections: Sequence[Section], notes: Mapping[str, str]) -> str:
+    """The page: what was found, then a section per question, then how it was made."""
+    loader = jinja2.BaseLoader()
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["table"] = table_html
+    source = resources.files("analyses").joinpath("templates/report.html.j2").read_text()
+    return environment.from_string(source).render(
+        title=title, lead=lead, sections=sections, notes=notes
+    )
+
+
+def table_html(table: pd.DataFrame, rows: int = 400) -> str:
+    """The numbers behind a figure; long tables are thinned evenly, and say so."""
+    shown = table
+    if len(table) > rows:
+        shown = table.iloc[np.unique(np.linspace(0, len(table) - 1, rows).astype(int))]
+    html = shown.to_html(index=False, border=0, float_format=lambda v: f"{v:.6g}", na_rep="–")
+    thinned = f"<p>{len(shown)} of {len(table)} rows, evenly spaced.</p>"
+    return html + (thinned if len(shown) < len(table) else "")

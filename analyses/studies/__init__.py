@@ -1,0 +1,17 @@
+"""The studies of the demo: each turns runs into facts, and facts into one section of a report."""
+
+from types import MappingProxyType
+
+from analyses.studies import confinement, folds, rebuilt, reduced, sharing
+
+STUDIES = MappingProxyType(
+    {
+        "reduced": reduced,
+        "confinement": confinement,
+        "folds": folds,
+        "rebuilt": rebuilt,
+        "sharing": sharing,
+    }
+)
+
+__all__ = ["STUDIES"]

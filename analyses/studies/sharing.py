@@ -1,0 +1,143 @@
+"""Do lengths share a mechanism? kappa beside kappa_sep, and the circuits of the joint models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from analyses.circuit_facts import (
+    circuit_facts,
+    cosines_figure,
+    label,
+    matrices_figure,
+    nodes_figure,
+)
+from analyses.figures import PALETTE, Figure, canvas, svg
+from analyses.settings import Cell, Settings
+from analyses.studies.base import Progress, Section, interval
+from training import RunConfig, open_run, sharing_factor
+
+
+def config(cell: Cell) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "study": cell.name,
+            "task": cell.task,
+            "family": cell.family,
+            "optimiser": {"name": "adam", "lr": cell.lrs[0]},
+            "steps": cell.steps,
+            "batch_size": 64,
+            "eval_every": 25,
+            "eval_size": 600,
+            "stop": {"loss": 0.02, "patience": 300},
+            "checkpoints": {"every": 128},
+        }
+    )
+
+
+def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict:
+    """The search of the one cell in `settings`, then the circuits of its joint model."""
+    (cell,) = settings.cells
+    factor = sharing_factor(
+        config(cell),
+        root=folder / "runs",
+        lrs=cell.lrs,
+        seeds=tuple(range(seed, seed + cell.seeds)),
+        progress=lambda share, text: progress(0.9 * share, text),
+    )
+    record = factor.record()
+    solved = factor.joint.solved
+    facts = {"kappa": record, "sentence": factor.sentence(), "circuits": None}
+    if solved:
+        progress(0.9, "circuits of the joint model")
+        best = open_run(solved[max(solved)])
+        facts["circuits"] = circuit_facts(best, samples=settings.circuit_samples, seed=seed)
+    progress(1.0, "done")
+    return facts
+
+
+def section(cells: list[dict]) -> Section:
+    learnt = [cell["circuits"] for cell in cells if cell["circuits"]]
+    findings = [cell["sentence"] for cell in cells]
+    for facts in learnt:
+        findings.append(f"{label(facts).capitalize()}: {_meeting(facts)}{facts['sentence']}")
+    figures = [_kappa_figure(cells)]
+    if learnt:
+        figures += [matrices_figure(learnt), cosines_figure(learnt)]
+        figures += [nodes_figure(facts) for facts in learnt]
+    return Section(
+        anchor="sharing",
+        title="Do lengths share a mechanism? kappa and circuits by length",
+        findings=tuple(findings),
+        text=(
+            "kappa = sum_n N*_n / N*_joint: how many more training sequences separate lengths need "
+            "than one joint model. kappa_sep is what it would be if the lengths were learnt by "
+            "separate mechanisms; well above it they share, below it they interfere. N* is the "
+            "smallest size on a grid of steps of 1.3 at which one member of the grid reaches a "
+            "validation loss of 0.02; a bound is printed where a search ran out of data.",
+            "Circuits are read on the joint model that learnt the largest size tried, at lengths "
+            "it answers with at least 0.95 accuracy.",
+        ),
+        figures=tuple(figures),
+    )
+
+
+def _meeting(facts: dict) -> str:
+    """What happens where different steps meet at one absolute position."""
+    if "same position" not in facts["gradient_cosines"]:
+        return ""
+    mean = facts["gradient_cosines"]["same position"]
+    low, high = facts["gradient_cosines_interval"]["same position"]
+    return (
+        f"gradients of different steps at the same absolute position have cosine {mean:+.2f} "
+        f"{interval(low, high)}. "
+    )
+
+
+def _kappa_figure(cells: list[dict]) -> Figure:
+    rows = []
+    with canvas(height=0.9 + 0.45 * len(cells)) as (figure, (axis,)):
+        names = []
+        for index, cell in enumerate(cells):
+            k = cell["kappa"]
+            layout = "" if k["format"] == "acot" else f", {k['layout']}"
+            names.append(f"{k['family']} {k['format']}{layout}\n{k['task']}, {k['lengths']}")
+            if k["kappa_sep"] is not None:
+                axis.plot(
+                    k["kappa_sep"], index, "D", mfc="none", color=PALETTE[1], ms=7,
+                    label="kappa_sep" if not index else None,
+                )  # fmt: skip
+            if k["kappa"] is not None:
+                if k["kappa_interval"]:
+                    axis.plot(k["kappa_interval"], [index, index], color=PALETTE[0], lw=1)
+                axis.plot(
+                    k["kappa"], index, "o", color=PALETTE[0], ms=6,
+                    label="kappa" if not index else None,
+                )  # fmt: skip
+                axis.annotate(
+                    f"{k['bound'] if k['bound'] != '=' else ''} {k['kappa']:.2f}",
+                    (k["kappa"], index - 0.18),
+                    ha="center",
+                )
+            rows.append(
+                {
+                    "cell": f"{k['family']} {k['task']} {k['format']} {k['layout']}",
+                    **{f"N* at {n}": v for n, v in k["n_star"].items()},
+                    "N* joint": k["n_star_joint"],
+                    "kappa": k["kappa"],
+                    "bound": k["bound"],
+                    "kappa_sep": k["kappa_sep"],
+                }
+            )
+        axis.axvline(1, color="black", lw=0.6, ls=":")
+        axis.set(xlabel="sharing factor", xscale="log", ylim=(len(cells) - 0.5, -0.6))
+        axis.set_yticks(range(len(cells)), names)
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+        drawing = svg(figure)
+    return Figure(
+        svg=drawing,
+        alt="kappa beside kappa_sep for each cell. " + " ".join(c["sentence"] for c in cells),
+        caption="Dots: kappa, with the range its search grid leaves open. Diamonds: kappa_sep.",
+        table=pd.DataFrame(rows),
+    )
