@@ -117,9 +117,9 @@ def report(
     json_: Json = False,
 ) -> None:
     """Write report.html and report.json of a demo or of one run, from its checkpoints."""
-    from analyses.run_report import write_any
+    from analyses.reporting import report as write
 
-    page = write_any(folder)
+    page = write(folder)
     if json_:
         typer.echo((page.parent / "report.json").read_text(), nl=False)
     else:

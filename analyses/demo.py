@@ -15,7 +15,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from analyses.report import SCHEMA_VERSION, plain, render, versions, write_json
+from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
 from analyses.settings import FULL, QUICK, Settings
 from analyses.studies import STUDIES
 
@@ -151,10 +151,7 @@ def write_report(out: Path) -> Path:
     title = "How these models learnt: coordinates, bifurcations, circuits and kappa"
     page = render(title=title, lead=lead, sections=sections, notes=notes)
     write_json(out / "report.json", report_json(facts, cells, stamp))
-    beside = out / "report.html.partial"
-    beside.write_text(page)
-    beside.replace(out / "report.html")
-    return out / "report.html"
+    return write_text(out / "report.html", page)
 
 
 def report_json(facts: dict[str, dict], cells: list[dict], stamp: dict) -> dict:

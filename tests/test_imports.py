@@ -1,4 +1,4 @@
-"""Imports run one way, importing a room is cheap and silent, and the rooms are the installed ones."""
+"""Imports run one way; importing a room is cheap and silent; the rooms are the installed ones."""
 
 import ast
 import importlib

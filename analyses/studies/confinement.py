@@ -83,8 +83,8 @@ def section(facts: dict) -> Section:
         findings=(finding,),
         text=(
             "The share ||(1 - P) g||^2 / ||g||^2 of a batch gradient outside the span, at a random "
-            "point on it. If the manifold is invariant, only sampling noise is left, which falls as "
-            "1/batch. The control starts off the manifold, where the share must not fall: "
+            "point on it. If the manifold is invariant, only sampling noise is left, which falls "
+            "as 1/batch. The control starts off the manifold, where the share must not fall: "
             + "; ".join(
                 f"{matrix} {shares[last]:.2f}"
                 for matrix, shares in facts["off"].items()

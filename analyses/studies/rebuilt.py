@@ -107,9 +107,10 @@ def section(facts: dict) -> Section:
         anchor="rebuilt",
         title="A standard transformer, rebuilt from its coordinates",
         findings=(
-            f"A trained two-layer transformer rebuilt from its {facts['dim']} coordinates alone has "
-            f"loss {facts['loss']:.4f} (the network's own: {facts['network_loss']:.4f}); "
-            f"{len(facts['circuit'])} of them are enough for {facts['circuit_loss']:.3f}: {circuit}.",
+            f"A trained two-layer transformer rebuilt from its {facts['dim']} coordinates alone "
+            f"has loss {facts['loss']:.4f} (the network's own: {facts['network_loss']:.4f}); "
+            f"{len(facts['circuit'])} of them are enough for {facts['circuit_loss']:.3f}: "
+            f"{circuit}.",
         ),
         text=(
             "The network (no LayerNorm, no MLP) is lifted exactly to effective matrices between "

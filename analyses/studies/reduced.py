@@ -1,4 +1,4 @@
-"""Does the reduced ODE tell how full training goes? Coordinates along training against the field."""
+"""Does the reduced ODE follow full training? Projected checkpoints against the field."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def _trajectories(facts: dict) -> Figure:
         svg=drawing,
         alt="Six coordinates along training from zero: markers are projected checkpoints, lines "
         "the integrated reduced field; they lie on each other.",
-        caption="Markers: projected checkpoints of the full model. Lines: the reduced field. Dotted: "
-        "emergence (half of the final value).",
+        caption="Markers: projected checkpoints of the full model. Lines: the reduced field. "
+        "Dotted: emergence (half of the final value).",
         table=pd.DataFrame(rows),
     )
 

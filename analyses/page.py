@@ -32,11 +32,15 @@ def plain(value: object) -> object:
     return value
 
 
-def write_json(path: Path, facts: object) -> None:
+def write_text(path: Path, text: str) -> Path:
     """Written beside its place and renamed, so that a reader never meets half a file."""
     beside = path.with_name(path.name + ".partial")
-    beside.write_text(json.dumps(plain(facts), indent=1, allow_nan=False) + "\n")
-    beside.replace(path)
+    beside.write_text(text)
+    return beside.replace(path)
+
+
+def write_json(path: Path, facts: object) -> Path:
+    return write_text(path, json.dumps(plain(facts), indent=1, allow_nan=False) + "\n")
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,138 @@
+"""A report of one run: its learning curve, and what the rooms can say of its task and family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analyses.circuit_facts import circuit_facts, cosines_figure, matrices_figure, nodes_figure
+from analyses.demo import write_report
+from analyses.figures import Figure, canvas, line_style, svg
+from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
+from analyses.studies.base import Section
+from manifold import project
+from training import AssociativeRecall, AttentionOnly, ModularAddition, Run, open_run
+
+
+def report(folder: str | Path) -> Path:
+    """report.html and report.json of a demo's folder or of a run's; returns the page."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder; give a demo's or a run's folder")
+    if (folder / "demo.json").exists():
+        return write_report(folder)
+    return write_run_report(open_run(folder))
+
+
+def write_run_report(run: Run, *, samples: int = 256, seed: int = 0) -> Path:
+    """report.html and report.json inside the run's folder."""
+    sections, facts = [_learning(run)], {"metrics": run.metrics.to_dict(orient="list")}
+    if isinstance(run.task, AssociativeRecall) and isinstance(run.family, AttentionOnly):
+        section, facts["coordinates"] = _coordinates(run)
+        sections.append(section)
+    if isinstance(run.task, ModularAddition) and len(run.task.lengths) > 1:
+        section, facts["circuits"] = _circuits(run, samples, seed)
+        sections.append(section)
+    notes = {
+        "run": run.config.run_id,
+        "status": f"{run.status['state']} at step {run.status['step']}",
+        "configuration": run.config.canonical_json(),
+        **versions(),
+    }
+    page = render(
+        title=f"Run {run.config.run_id}",
+        lead="One training run, read from its checkpoints.",
+        sections=sections,
+        notes=notes,
+    )
+    facts |= {"schema_version": SCHEMA_VERSION, "run_id": run.config.run_id, "status": run.status}
+    write_json(run.path / "report.json", plain(facts))
+    return write_text(run.path / "report.html", page)
+
+
+def _learning(run: Run) -> Section:
+    metrics = run.metrics
+    scores = [c for c in metrics.columns if c.startswith("accuracy.")]
+    with canvas(2, width=7.4, height=2.8) as (figure, (losses, accuracy)):
+        for index, name in enumerate(("train_loss", "validation_loss")):
+            rows = metrics.dropna(subset=[name])
+            losses.plot(rows["step"], rows[name], label=name.split("_")[0], **line_style(index))
+        for index, name in enumerate(scores):
+            rows = metrics.dropna(subset=[name])
+            label = name.removeprefix("accuracy.")
+            accuracy.plot(rows["step"], rows[name], label=label, **line_style(index))
+        losses.set(xlabel="step", ylabel="loss (nats)", yscale="log")
+        accuracy.set(xlabel="step", ylabel="final-answer accuracy", ylim=(-0.02, 1.02))
+        for axis in (losses, accuracy):
+            axis.legend(fontsize=7)
+        drawing = svg(figure)
+    last = metrics.dropna(subset=["validation_loss"]).iloc[-1]
+    status = run.status
+    return Section(
+        anchor="learning",
+        title="Learning curve",
+        findings=(
+            f"The run is {status['state']} at step {status['step']}: validation loss "
+            f"{last['validation_loss']:.4f}, accuracy {last['validation_accuracy']:.3f}.",
+        ),
+        text=(str(status.get("why", "")),) if status.get("why") else (),
+        figures=(
+            Figure(
+                svg=drawing,
+                alt="Training and validation loss, and final-answer accuracy by query kind or "
+                "length, against step.",
+                caption="Loss, and final-answer accuracy by query kind or length.",
+                table=metrics,
+            ),
+        ),
+    )
+
+
+def _coordinates(run: Run) -> tuple[Section, dict]:
+    coords = project(run).isel(run=0)
+    final = coords["c"].isel(step=-1).to_numpy()
+    strongest = np.argsort(-np.abs(final))[:8]
+    names = [str(n) for n in coords["coordinate"].to_numpy()]
+    times = coords["time"].to_numpy()
+    with canvas(height=3.2) as (figure, (axis,)):
+        for index, column in enumerate(strongest):
+            axis.plot(times, coords["c"][:, column], label=names[column], **line_style(index))
+        axis.set(xlabel="time (sum of learning rates)", ylabel="coordinate")
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+        drawing = svg(figure)
+    captured = coords["captured"].isel(step=-1)
+    shares = {str(m): float(captured.sel(matrix=m)) for m in captured["matrix"].to_numpy()}
+    table = pd.DataFrame(coords["c"].to_numpy(), columns=names).assign(time=times)
+    top = ", ".join(f"{names[i]} = {final[i]:.2f}" for i in strongest[:6])
+    section = Section(
+        anchor="coordinates",
+        title="Coordinates on the invariant manifold",
+        findings=(f"The strongest of {len(names)} coordinates at the end: {top}.",),
+        text=("Captured share of the squared norm: " + ", ".join(
+            f"{m} {v:.3f}" for m, v in shares.items()) + ".",),
+        figures=(
+            Figure(
+                svg=drawing,
+                alt="The eight strongest coordinates along training.",
+                caption="The eight coordinates that are strongest at the end.",
+                table=table,
+            ),
+        ),
+    )  # fmt: skip
+    return section, {"final": dict(zip(names, final.tolist(), strict=True)), "captured": shares}
+
+
+def _circuits(run: Run, samples: int, seed: int) -> tuple[Section, dict]:
+    facts = circuit_facts(run, samples=samples, seed=seed)
+    section = Section(
+        anchor="circuits",
+        title="Circuits by length",
+        findings=(facts["sentence"],),
+        text=(
+            "The subspace circuit of each length at the final token, read at every other length.",
+        ),
+        figures=(matrices_figure([facts]), cosines_figure([facts]), nodes_figure(facts)),
+    )
+    return section, facts
