@@ -39,6 +39,7 @@ class Basis:
     W2 (heads, 2 d, 2 d) with one head, generally d_l = d (1 + heads)^(l - 1), and
     Wbar (vocabulary, d_(layers + 1)). Only elements of one path block are stored.
 
+    frame: (d, d), the projector that the family's embedding applies to tokens and positions.
     elements: (n, d, d); readouts: (n', vocabulary, d); not normalised.
     """
 
@@ -47,6 +48,7 @@ class Basis:
     heads: int
     vocabulary: int
     n_positions: int
+    frame: np.ndarray
     element_names: tuple[str, ...]
     elements: np.ndarray
     readout_names: tuple[str, ...]
@@ -65,7 +67,8 @@ class Basis:
             where[block] = np.array(entries, int).reshape(len(rows), 5).T
         for name, value in (("_where", where), ("_gram", gram), ("_inverse", inverse)):
             object.__setattr__(self, name, value)
-        self.elements.flags.writeable = self.readouts.flags.writeable = False
+        for array in (self.frame, self.elements, self.readouts):
+            array.flags.writeable = False
 
     @property
     def dim(self) -> int:

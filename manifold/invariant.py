@@ -207,6 +207,7 @@ def _on_every_block(
         heads=heads,
         vocabulary=n,
         n_positions=task.n_positions,
+        frame=frame_projector(task, family),
         element_names=names,
         elements=stack,
         readout_names=read,

@@ -1,0 +1,122 @@
+"""Gradient confinement: on the invariant manifold the population gradient does not leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.nn import functional
+
+from manifold.basis import READOUT, Basis
+from manifold.effective import Matrices, disentangled
+from manifold.invariant import invariant_basis, paper_basis
+from training.families.attention_only import AttentionOnly
+from training.tasks.base import IGNORE, Batch, Task, generator
+
+
+def loss_gradient(basis: Basis, matrices: Mapping[str, np.ndarray], batch: Batch) -> Matrices:
+    """dL/dW of every effective matrix, L the mean cross-entropy per supervised token; float64.
+
+    Of the full model in the basis' frame; of the basis only its frame and size matter.
+    """
+    model = AttentionOnly(layers=basis.layers, heads=basis.heads)
+    params = disentangled(basis, matrices)
+    names = {f"W{layer + 1}": f"blocks.{layer}.attn.W" for layer in range(basis.layers)}
+    names[READOUT] = "unembed.W"
+    trained = [params[name].requires_grad_() for name in names.values()]
+    tokens, positions, targets = map(
+        torch.from_numpy, (batch.tokens, batch.positions, batch.targets)
+    )
+    logits = model.forward(params, tokens, positions)
+    loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE)
+    gradients = torch.autograd.grad(loss, trained)
+    return {block: g.numpy() for block, g in zip(names, gradients, strict=True)}
+
+
+def gradient_confinement(
+    task: Task,
+    *,
+    layers: int = 2,
+    heads: int = 1,
+    batch_sizes: Sequence[int] = (1_000, 10_000, 100_000),
+    bases: Mapping[str, Basis] | None = None,
+    on_manifold: bool = True,
+    scale: float = 0.5,
+    seed: int = 0,
+    repeats: int = 4,
+) -> pd.DataFrame:
+    """Off-manifold share ||(1 - P) g||^2 / ||g||^2 of the gradient of attention_only, by batch.
+
+    P: Frobenius-orthogonal projection on a basis' span (theory, section 3). Where a basis is
+    closed, the share is sampling noise and falls as 1 / batch; where not, it stalls.
+
+    bases: by name; left out, "exact_commutant" and "paper". on_manifold: each basis is tested at a
+    random point of its own span, coordinates normal with standard deviation `scale`; otherwise all
+    are tested at one point whose matrix entries are normal with that deviation.
+    repeats: independent batches of the largest size. Smaller batches are cut from the same
+    sequences, so that every size uses all of them.
+
+    Returns rows basis, batch, matrix (W1, .., Wbar, "all"), share (mean over batches), batches.
+    """
+    sizes = sorted(batch_sizes)
+    if not sizes or any(size % sizes[0] for size in sizes) or any(sizes[-1] % s for s in sizes):
+        raise ValueError(
+            f"batch_sizes: each must be a multiple of the smallest and divide the largest, "
+            f"got {tuple(batch_sizes)}; powers of ten do"
+        )
+    if bases is None:
+        bases = {
+            "exact_commutant": invariant_basis(task, layers=layers, heads=heads),
+            "paper": paper_basis(task, layers=layers, heads=heads),
+        }
+    rows, chunks = [], None
+    for name, basis in bases.items():
+        if on_manifold or chunks is None:
+            point = _point(basis, on_manifold, scale, seed)
+            chunks = _chunks(task, basis, point, seed, sizes[0], repeats * sizes[-1] // sizes[0])
+        for size in sizes:
+            shares = [basis.off_manifold(g) for g in _means(chunks, size // sizes[0])]
+            rows += [
+                {
+                    "basis": name,
+                    "batch": size,
+                    "matrix": matrix,
+                    "share": float(np.mean([share[matrix] for share in shares])),
+                    "batches": len(shares),
+                }
+                for matrix in (*basis.blocks, "all")
+            ]
+    return pd.DataFrame(rows)
+
+
+def confinement_slopes(table: pd.DataFrame) -> pd.Series:
+    """Slope of log share against log batch, per (basis, matrix); -1 is pure sampling noise."""
+    slopes = {
+        key: np.polyfit(np.log(rows["batch"]), np.log(rows["share"]), 1)[0]
+        for key, rows in table.groupby(["basis", "matrix"], sort=False)
+    }
+    return pd.Series(slopes, name="slope")
+
+
+def _point(basis: Basis, on_manifold: bool, scale: float, seed: int) -> Matrices:
+    rng = generator(seed, *b"confinement")
+    if on_manifold:
+        return basis.matrices(scale * rng.standard_normal(basis.dim))
+    return {block: scale * rng.standard_normal(basis.shape(block)) for block in basis.blocks}
+
+
+def _chunks(
+    task: Task, basis: Basis, point: Matrices, seed: int, size: int, count: int
+) -> Matrices:
+    """Gradients of `count` independent batches of `size`, per block (count, ...)."""
+    gradients = [loss_gradient(basis, point, task.batch(seed, k, size)) for k in range(count)]
+    return {block: np.stack([g[block] for g in gradients]) for block in basis.blocks}
+
+
+def _means(chunks: Matrices, group: int) -> list[Matrices]:
+    """Means over consecutive groups of batches: the gradients of batches `group` times as large."""
+    count = len(chunks[READOUT]) // group
+    means = {b: g.reshape(count, group, *g.shape[1:]).mean(1) for b, g in chunks.items()}
+    return [{block: g[i] for block, g in means.items()} for i in range(count)]
