@@ -154,7 +154,7 @@ class _Advance:
             self._part(step)
 
     def _settle(self, step: int) -> None:
-        """What is due at a step: rows first, then checkpoints, so that a kill at any moment is safe."""
+        """What is due at a step: rows, then checkpoints, so that a kill at any moment is safe."""
         spoilt = self.stack.spoilt()
         for i in spoilt:
             self.trainees[i].outcome = ("diverged", f"weights not finite at step {step}")

@@ -1,0 +1,213 @@
+"""A run that is stopped anywhere and called again ends with the bits of one that never stopped."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from training import RunConfig, train, train_many
+from training.run import CHECKPOINTS, METRICS
+
+BASE = {
+    "task": {"name": "modular_addition", "modulus": 4, "lengths": [3, 4], "format": "acot"},
+    "family": {"name": "dense_ssm", "width": 6},
+    "steps": 40,
+    "batch_size": 16,
+    "eval_every": 10,
+    "eval_size": 40,
+    "checkpoints": {"doubling": False, "every": 16},
+}
+
+
+def three_members(**changes):
+    """They leave at different steps and for different reasons."""
+    base = RunConfig(**{**BASE, **changes})
+    return [
+        base.replace(optimiser={"lr": 2e-2}, stop={"loss": 0.9}),
+        base.replace(seeds={"init": 1, "data": 1}),
+        base.replace(optimiser={"lr": 1e-9}, stop={"patience": 20}),
+    ]
+
+
+def everything(run):
+    """All that a run leaves, as text and hashes."""
+    status = {key: run.status[key] for key in ("state", "step", "why", "metrics")}
+    kept = {k.step: (k.hash, k.meta["optimizer_sha256"], k.meta["engine"]) for k in run[:]}
+    for k in run[:]:
+        k.check()
+    return (
+        status,
+        kept,
+        (run.path / METRICS).read_text(),
+        sorted(p.name for p in run.path.iterdir()),
+    )
+
+
+class Killed(BaseException):
+    """Not an Exception, so that nothing on the way may catch it."""
+
+
+def stop_at_write(monkeypatch, number):
+    """Let Killed strike before the write or rename with this number."""
+    count = [0]
+
+    def guarded(original):
+        def call(*args, **kwargs):
+            count[0] += 1
+            if count[0] == number:
+                raise Killed
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in ("write_text", "write_bytes", "rename", "replace", "mkdir"):
+        monkeypatch.setattr(Path, name, guarded(getattr(Path, name)))
+    import training.trainee
+
+    monkeypatch.setattr(training.trainee, "append_row", guarded(training.trainee.append_row))
+    return count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first_success", [False, True])
+def test_stopped_before_any_write_it_ends_with_the_same_bits(tmp_path, monkeypatch, first_success):
+    def go(root):
+        return train_many(three_members(), root=root, stop_at_first_success=first_success)
+
+    whole = go(tmp_path / "whole")
+    middle = "halted" if first_success else "done"
+    assert [run.status["state"] for run in whole] == ["solved", middle, "stopped"]
+    expected = [everything(run) for run in whole]
+    with monkeypatch.context() as patch:
+        count = stop_at_write(patch, -1)
+        go(tmp_path / "counted")
+    assert count[0] > 60
+    for number in range(1, count[0] + 1, 2):
+        root = tmp_path / f"{number}"
+        with monkeypatch.context() as patch:
+            stop_at_write(patch, number)
+            with pytest.raises(Killed):
+                go(root)
+        with monkeypatch.context() as patch:
+            stop_at_write(patch, 30)
+            with suppress(Killed):  # where few writes were left, it ends
+                go(root)
+        assert [everything(run) for run in go(root)] == expected, f"stopped before write {number}"
+
+
+def test_interrupted_by_the_keyboard(tmp_path):
+    def interrupt(step, total, latest):
+        if step == 30:
+            raise KeyboardInterrupt
+
+    config = RunConfig(**BASE)
+    whole = train(config, root=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, root=tmp_path, progress=interrupt)
+    assert everything(train(config, root=tmp_path)) == everything(whole)
+
+
+def interrupted(config, root):
+    """A run that stopped after step 30; its last checkpoint is step 16."""
+
+    def interrupt(step, total, latest):
+        if step == 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, root=root, progress=interrupt)
+    return root / config.study / config.run_id
+
+
+def truncate(file):
+    file.write_bytes(file.read_bytes()[:20])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda kept: truncate(kept / "model.safetensors"),
+        lambda kept: truncate(kept / "optimizer.safetensors"),
+        lambda kept: (kept / "optimizer.safetensors").unlink(),
+        lambda kept: truncate(kept / "meta.json"),
+    ],
+)
+def test_an_unreadable_last_checkpoint_is_discarded(tmp_path, damage):
+    config = RunConfig(**BASE)
+    whole = train(config, root=tmp_path / "whole")
+    path = interrupted(config, tmp_path)
+    damage(path / CHECKPOINTS / "step_00000016")
+    assert everything(train(config, root=tmp_path)) == everything(whole)
+
+
+def test_what_a_kill_leaves_half_written_is_cleaned(tmp_path):
+    config = RunConfig(**BASE)
+    whole = train(config, root=tmp_path / "whole")
+    path = interrupted(config, tmp_path)
+    partial = path / CHECKPOINTS / ".step_00000032.1"
+    partial.mkdir()
+    (partial / "model.safetensors").write_bytes(b"half")
+    (path / ".status.json.1.partial").write_text("{")
+    with (path / METRICS).open("a") as file:
+        file.write('{"step": 32, "val')
+    run = train(config, root=tmp_path)
+    assert everything(run) == everything(whole)
+    assert not partial.exists()
+
+
+def test_unfinished_members_go_on_without_those_that_are_not_asked_for(tmp_path):
+    configs = three_members()
+
+    def interrupt(step, total, latest):
+        if step == 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_many(configs, root=tmp_path, progress=interrupt)
+    run = train(configs[1], root=tmp_path)
+    assert run.status["state"] == "done"
+    assert all(r.status["state"] != "running" for r in train_many(configs, root=tmp_path))
+
+
+CHILD = """
+import json, sys
+from training import RunConfig, train, train_many
+root, texts = sys.argv[1], json.loads(sys.argv[2])
+configs = [RunConfig.from_mapping(text) for text in texts]
+def tell(step, total, latest):
+    print(step, flush=True)
+if len(configs) == 1:
+    train(configs[0], root=root, progress=tell)
+else:
+    train_many(configs, root=root, progress=tell)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [1, 3])
+def test_killed_five_times_it_ends_with_the_same_bits(tmp_path, members):
+    longer = {"steps": 1500, "eval_every": 25, "checkpoints": {"every": 50}}
+    solved, done, stopped = three_members(**longer)
+    configs = [done] if members == 1 else [solved, done, stopped.replace(stop={"patience": 700})]
+    whole = train_many(configs, root=tmp_path / "whole")
+    chance = random.Random(7)
+    texts = json.dumps([config.canonical() for config in configs])
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "killed"), texts]
+    for part in range(5):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        moment = part * 250 + chance.randrange(250)
+        for line in child.stdout:
+            if int(line) >= moment:
+                break
+        time.sleep(0.05 * chance.random())
+        child.kill()
+        assert child.wait() == -9, "it ended before it was killed"
+        child.stdout.close()
+    runs = train_many(configs, root=tmp_path / "killed")
+    assert [everything(run) for run in runs] == [everything(run) for run in whole]
