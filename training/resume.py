@@ -32,31 +32,33 @@ class Start:
 def plan(runs: Sequence[Run]) -> list[Start]:
     """The stacks that are left to train among runs of equal shape; none for those that ended."""
     status = {run.run_id: _status(run) for run in runs}
+    recorded = _recorded(status)
     stacks: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         if status[run.run_id].get("state") not in ENDED:
-            recorded = tuple(status[run.run_id].get("stack", ()))
-            stacks.setdefault(recorded, []).append(run)
+            stacks.setdefault(recorded[run.run_id], []).append(run)
+    by_id = {run.run_id: run for run in runs}
     starts = []
-    for recorded, unfinished in stacks.items():
-        members, stack = _together(runs, recorded, unfinished, status)
+    for stack, unfinished in stacks.items():
+        members = unfinished
+        if stack and all(recorded.get(i) == stack for i in stack):
+            members = [by_id[i] for i in stack]
+        else:
+            stack = tuple(run.run_id for run in unfinished)
         inside, step = _common(members, {run.run_id for run in unfinished}, status)
         starts.append(Start(runs=tuple(inside), step=step, stack=stack))
     return starts
 
 
-def _together(
-    runs: Sequence[Run],
-    recorded: tuple[str, ...],
-    unfinished: Sequence[Run],
-    status: Mapping[str, Mapping[str, Any]],
-) -> tuple[list[Run], tuple[str, ...]]:
-    """Members of the recorded stack, in its order; the unfinished alone where some are not here."""
-    by_id = {run.run_id: run for run in runs}
-    same = all(i in by_id and tuple(status[i].get("stack", ())) == recorded for i in recorded)
-    if recorded and same:
-        return [by_id[i] for i in recorded], recorded
-    return list(unfinished), tuple(run.run_id for run in unfinished)
+def _recorded(status: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Each run's stack as its folder has it; a run that a kill left without is in the one that
+    names it."""
+    recorded = {run_id: tuple(known.get("stack", ())) for run_id, known in status.items()}
+    for stack in set(recorded.values()):
+        for run_id in stack:
+            if recorded.get(run_id) == ():
+                recorded[run_id] = stack
+    return recorded
 
 
 def _common(

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from training import RunConfig, train, train_many
-from training.run import CHECKPOINTS, METRICS
+from training import RunConfig, open_run, train, train_many
+from training.resume import plan
+from training.run import CHECKPOINTS, METRICS, write_status
 
 BASE = {
     "task": {"name": "modular_addition", "modulus": 4, "lengths": [3, 4], "format": "acot"},
@@ -98,6 +99,38 @@ def test_stopped_before_any_write_it_ends_with_the_same_bits(tmp_path, monkeypat
             with suppress(Killed):  # where few writes were left, it ends
                 go(root)
         assert [everything(run) for run in go(root)] == expected, f"stopped before write {number}"
+
+
+def test_who_left_after_the_common_step_is_trained_again_with_the_others(tmp_path):
+    """Were it left out, the others would go on in another composition, with other bits."""
+
+    def kill(step, total, latest):
+        if latest["alive"] < 3:
+            raise Killed
+
+    configs = three_members()
+    with pytest.raises(Killed):
+        train_many(configs, root=tmp_path, progress=kill)
+    runs = [open_run(tmp_path / c.study / c.run_id) for c in configs]
+    ids = tuple(run.run_id for run in runs)
+    (start,) = plan(runs)
+    step = runs[2].steps[-1]
+    assert (start.step, start.stack) == (16, ids)
+    assert [run.run_id for run in start.runs] == list(ids)
+    assert step == 20
+    write_status(runs[2], state="stopped", step=step, why="", metrics={}, stack=ids)
+    (start,) = plan(runs)
+    assert (start.step, start.stack) == (16, ids)
+    assert [run.run_id for run in start.runs] == list(ids)
+    write_status(runs[2], state="stopped", step=16, why="", metrics={}, stack=ids)
+    (start,) = plan(runs)
+    assert (start.step, start.stack) == (16, ids)
+    assert [run.run_id for run in start.runs] == list(ids[:2])
+    (runs[1].path / "status.json").unlink()
+    assert plan(runs) == [start]
+    write_status(runs[2], state="stopped", step=step, why="", metrics={}, stack=["another"])
+    (start,) = plan(runs)
+    assert (start.step, start.stack) == (16, ids[:2])
 
 
 def test_interrupted_by_the_keyboard(tmp_path):
