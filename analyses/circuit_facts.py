@@ -11,6 +11,7 @@ from circuits import gradient_cosines, length_matrix, patch_nodes
 from circuits.contrast import contrast
 from probes import linear_probe, transfer
 from training import Run
+from training.naming import describe
 
 
 def circuit_facts(run: Run, *, samples: int, seed: int) -> dict:
@@ -21,7 +22,7 @@ def circuit_facts(run: Run, *, samples: int, seed: int) -> dict:
     task = run.task
     return {
         "task": f"Z_{task.modulus}",
-        "family": run.config.family["name"],
+        "family": describe("family", run.family)["name"],
         "format": task.format,
         "layout": task.layout,
         "lengths": list(task.lengths),

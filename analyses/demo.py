@@ -165,7 +165,7 @@ def report_json(facts: dict[str, dict], cells: list[dict], stamp: dict) -> dict:
         "manifold": {
             "dim": reduced["dim"],
             "captured": reduced["captured"],
-            "off_manifold_gradient": {b: m["total"] for b, m in confinement["on"].items()},
+            "off_manifold_gradient": {b: m["all"] for b, m in confinement["on"].items()},
             "off_manifold_gradient_by_matrix": {
                 **confinement["on"],
                 "off_the_manifold": confinement["off"],

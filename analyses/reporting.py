@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -36,18 +37,18 @@ def write_run_report(run: Run, *, samples: int = 256, seed: int = 0) -> Path:
         section, facts["circuits"] = _circuits(run, samples, seed)
         sections.append(section)
     notes = {
-        "run": run.config.run_id,
+        "run": run.run_id,
         "status": f"{run.status['state']} at step {run.status['step']}",
-        "configuration": run.config.canonical_json(),
+        "configuration": json.dumps(run.config.canonical()),
         **versions(),
     }
     page = render(
-        title=f"Run {run.config.run_id}",
+        title=f"Run {run.run_id}",
         lead="One training run, read from its checkpoints.",
         sections=sections,
         notes=notes,
     )
-    facts |= {"schema_version": SCHEMA_VERSION, "run_id": run.config.run_id, "status": run.status}
+    facts |= {"schema_version": SCHEMA_VERSION, "run_id": run.run_id, "status": run.status}
     write_json(run.path / "report.json", plain(facts))
     return write_text(run.path / "report.html", page)
 

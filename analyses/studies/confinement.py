@@ -49,7 +49,7 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
 
 def _nested(table: pd.DataFrame) -> dict:
     """basis -> matrix -> batch -> mean share."""
-    mean = table.groupby(["basis", "matrix", "batch_size"])["share"].mean()
+    mean = table.groupby(["basis", "matrix", "batch"])["share"].mean()
     nested: dict = {}
     for (basis, matrix, batch), share in mean.items():
         nested.setdefault(basis, {}).setdefault(matrix, {})[str(batch)] = float(share)
@@ -70,12 +70,12 @@ def slopes(facts: dict) -> dict[str, float]:
 
 def section(facts: dict) -> Section:
     exact, paper = facts["on"]["exact_commutant"], facts["on"]["paper"]
-    last = max(exact["total"], key=int)
+    last = max(exact["all"], key=int)
     slope = slopes(facts)
     finding = (
-        f"At batch {int(last):,} a share of {exact['total'][last]:.1e} of the squared gradient "
-        f"leaves the span of the exact commutant, falling as batch^{slope['total']:.2f}; the "
-        f"paper's basis is not closed and leaves {paper['total'][last]:.1e}."
+        f"At batch {int(last):,} a share of {exact['all'][last]:.1e} of the squared gradient "
+        f"leaves the span of the exact commutant, falling as batch^{slope['all']:.2f}; the "
+        f"paper's basis is not closed and leaves {paper['all'][last]:.1e}."
     )
     return Section(
         anchor="confinement",
@@ -88,7 +88,7 @@ def section(facts: dict) -> Section:
             + "; ".join(
                 f"{matrix} {shares[last]:.2f}"
                 for matrix, shares in facts["off"].items()
-                if matrix != "total"
+                if matrix != "all"
             )
             + f" at batch {int(last):,}.",
         ),
@@ -97,7 +97,7 @@ def section(facts: dict) -> Section:
 
 
 def _figure(facts: dict) -> Figure:
-    matrices = [m for m in facts["on"]["exact_commutant"] if m != "total"] + ["total"]
+    matrices = [m for m in facts["on"]["exact_commutant"] if m != "all"] + ["all"]
     rows = []
     with canvas(len(matrices), width=7.6, height=2.6, sharey=True) as (figure, axes):
         for axis, matrix in zip(axes, matrices, strict=True):

@@ -10,7 +10,7 @@ import pandas as pd
 from analyses.figures import PALETTE, Figure, canvas, svg
 from analyses.settings import Settings
 from analyses.studies.base import Progress, Section
-from manifold import continue_branch, equilibrium, reduced_field
+from manifold import continue_branch, reduced_field
 from training import TASKS
 
 SPAN = (0.02, 1.0)
@@ -25,7 +25,6 @@ TASK = {
     "distractor_f_r": 0.3,
     "distractor_f_v": 0.3,
 }
-SYMBOLS = ("alpha", "beta", "gamma", "delta")
 
 
 def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict:
@@ -35,17 +34,18 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
     branches, bifurcations = [], []
     for index, decay in enumerate(settings.decays):
         progress(index / len(settings.decays), f"continuing the branch at weight decay {decay:g}")
-        start = equilibrium(field, np.zeros(4), weight_decay=decay)
-        branch = continue_branch(field, start, parameter="f_v", span=SPAN, weight_decay=decay)
+        branch = continue_branch(
+            field, np.zeros(field.dim), parameter="f_v", span=SPAN, weight_decay=decay
+        )
         folds = [
             {
                 "kind": "fold",
                 "parameter": "f_v",
                 "value": fold.value,
                 "weight_decay": decay,
-                "coordinates": dict(zip(SYMBOLS, map(float, fold.state), strict=True)),
+                "coordinates": dict(zip(field.names, map(float, fold.state), strict=True)),
                 "eigenvalues": np.real(fold.eigenvalues).tolist(),
-                "null_vector": dict(zip(SYMBOLS, map(float, fold.null_vector), strict=True)),
+                "null_vector": dict(zip(field.names, map(float, fold.null_vector), strict=True)),
                 "residual": float(fold.residual),
             }
             for fold in branch.folds
@@ -100,10 +100,9 @@ def _figure(facts: dict) -> Figure:
     with canvas(len(branches), width=7.2, height=3.0, sharey=True) as (figure, axes):
         for axis, branch in zip(axes, branches, strict=True):
             table = pd.DataFrame(branch["table"])
-            gamma = table.columns[_column(table, 2)]
             stable = table["stable"].to_numpy(bool)
             for flag, style, label in ((True, "-", "stable"), (False, "--", "unstable")):
-                drawn = table[gamma].where(_widen(stable == flag))
+                drawn = table["gamma"].where(_widen(stable == flag))
                 axis.plot(table["f_v"], drawn, style, color=PALETTE[0 if flag else 1], label=label)
             for fold in facts["bifurcations"]:
                 if fold["weight_decay"] == branch["weight_decay"]:
@@ -130,11 +129,6 @@ def _figure(facts: dict) -> Figure:
         "branches attract training, dashed ones repel it.",
         table=pd.concat(rows, ignore_index=True),
     )
-
-
-def _column(table: pd.DataFrame, coordinate: int) -> int:
-    """Coordinates follow the parameter, in the field's order."""
-    return list(table.columns).index("f_v") + 1 + coordinate
 
 
 def _widen(mask: np.ndarray) -> np.ndarray:

@@ -25,8 +25,8 @@ TAU = 0.05
 
 
 def config(settings: Settings, seed: int) -> RunConfig:
-    return RunConfig.model_validate(
-        {
+    return RunConfig(
+        **{
             "study": "rebuilt",
             "task": RECALL,
             "family": {
@@ -54,18 +54,17 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
         root=folder / "runs",
         progress=lambda step, total, _: progress(0.6 * step / total, f"training, step {step}"),
     )
-    task, family = trained.task, trained.family
+    task = trained.task
     basis = invariant_basis(task, family="transformer", layers=2, heads=1)
     captured, chance = {}, {}
     matrices = {}
     for label, step in (("initial", trained.steps[0]), ("final", trained.steps[-1])):
         progress(0.6, f"projecting the {label} weights")
-        lifted = effective_matrices(trained[step].weights, family, task)
-        matrices = remove_gauge(lifted, task)
+        matrices = remove_gauge(basis, effective_matrices(trained[step]))
         captured[label] = basis.captured(matrices)
         chance[label] = captured_by_chance(basis, matrices, draws=50, seed=seed)
     c = basis.coordinates(matrices)
-    score = rebuild(task, basis, c, samples=settings.elimination_samples, seed=seed)
+    score = rebuild(task, basis, c, size=settings.elimination_samples, seed=seed)
     progress(0.7, "eliminating coordinates")
     field = reduced_field(
         task, coordinates=basis, samples=settings.elimination_samples, seed=seed + 1
@@ -74,7 +73,7 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
     progress(1.0, "done")
     return {
         "task": RECALL,
-        "run_id": trained.config.run_id,
+        "run_id": trained.run_id,
         "network_loss": float(trained.metrics["validation_loss"].dropna().iloc[-1]),
         "loss": score.loss,
         "accuracy": score.accuracy,

@@ -29,8 +29,8 @@ def configs(settings: Settings, seed: int) -> list[RunConfig]:
     """One run from zero, and several from small random weights."""
     starts = [(0.0, 0)] + [(0.01, k) for k in range(settings.small_seeds)]
     return [
-        RunConfig.model_validate(
-            {
+        RunConfig(
+            **{
                 "study": "recall",
                 "task": RECALL,
                 "family": {"name": "attention_only", "layers": 2, "heads": 1, "scale": scale},
@@ -94,7 +94,7 @@ def _compare(run, coords: xr.Dataset, field: ReducedField, settings: Settings) -
     return {
         "initialisation": run.family.scale,
         "seeds": run.config.seeds.model_dump(),
-        "run_id": run.config.run_id,
+        "run_id": run.run_id,
         "times": times.tolist(),
         "names": names,
         "full": full.tolist(),

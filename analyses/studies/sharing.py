@@ -20,8 +20,8 @@ from training import RunConfig, open_run, sharing_factor
 
 
 def config(cell: Cell) -> RunConfig:
-    return RunConfig.model_validate(
-        {
+    return RunConfig(
+        **{
             "study": cell.name,
             "task": cell.task,
             "family": cell.family,
