@@ -166,6 +166,8 @@ def create(config: RunConfig, root: Path) -> Run:
         (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         if not (path / CONFIG).exists():
             write_json(path / CONFIG, {**config.canonical(), "run_id": run_id})
+        elif (found := read_json(path / CONFIG).get("run_id")) != run_id:
+            raise ValueError(f"{path / CONFIG}: is of run {found!r}; allowed here: {run_id}")
         if not os.access(path / CHECKPOINTS, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
     except OSError as error:

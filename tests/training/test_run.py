@@ -171,6 +171,19 @@ def test_a_folder_that_is_no_run(run, damage, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_truncate, "config.json: is truncated or not JSON"),
+        (_of_another_run, "config.json: is of run '0123456789ab'; allowed here"),
+    ],
+)
+def test_training_does_not_write_into_the_folder_of_another(run, damage, message):
+    damage(run.path / "config.json")
+    with pytest.raises(ValueError, match=message):
+        train(run.config, root=run.path.parent.parent)
+
+
 def test_a_half_written_last_row_is_left_out(run):
     rows = len(run.metrics)
     with (run.path / "metrics.jsonl").open("a") as file:

@@ -56,5 +56,7 @@ def lookup(table: Tensor, index: Tensor) -> Tensor:
     if table.ndim == 2:
         return table[index]
     members, rows, width = table.shape
-    offset = torch.arange(members).view(members, *(1,) * (index.ndim - 1)) * rows
+    offset = (
+        torch.arange(members, device=index.device).view(members, *(1,) * (index.ndim - 1)) * rows
+    )
     return table.reshape(members * rows, width)[index + offset]
