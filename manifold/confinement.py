@@ -45,7 +45,7 @@ def gradient_confinement(
     on_manifold: bool = True,
     scale: float = 0.5,
     seed: int = 0,
-    repeats: int = 4,
+    repeats: int = 1,
 ) -> pd.DataFrame:
     """Off-manifold share ||(1 - P) g||^2 / ||g||^2 of the gradient of attention_only, by batch.
 
