@@ -22,8 +22,9 @@ class DenseSSM:
     width: d, of the state.
     learned_start: h_0 is trained, or stays where it was drawn.
 
-    Parameters: transition.A (vocabulary, d, d), orthogonal at the start; state.h_0 (d,), norm
-    sqrt(d) at the start; unembed.W_U (d, vocabulary), standard deviation 1 / sqrt(d); unembed.b_U.
+    Parameters: transition.A (vocabulary, d, d), orthogonal at the start; state.h_0 (d,), norm 1
+    at the start, and so every state's; unembed.W_U (d, vocabulary), standard deviation 1 / sqrt(d),
+    so logits start small; unembed.b_U (vocabulary,), zero.
     Hooks: hook_state.{t}, (batch, d), the state after token t; what a hook returns is what the
     next step starts from.
     """
@@ -51,7 +52,7 @@ class DenseSSM:
         start = normal(d)
         params = {
             "transition.A": q * signs[:, None, :],
-            "state.h_0": start / start.norm() * d**0.5,
+            "state.h_0": start / start.norm(),
             "unembed.W_U": normal(d, v) * d**-0.5,
             "unembed.b_U": torch.zeros(v, dtype=torch.float64),
         }
