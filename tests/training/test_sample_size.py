@@ -146,6 +146,23 @@ def test_a_real_search_and_the_same_again_without_training(tmp_path):
     assert after == before
 
 
+def test_an_interrupted_search_goes_on_where_it_was(tmp_path):
+    arguments = {"root": tmp_path, "lrs": (1e-2,), "seeds": (0, 1), "sizes": (16, 32, 60)}
+
+    def interrupt(share, text):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sample_size(CONFIG, progress=interrupt, **arguments)
+    first = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
+    assert first
+    resumed = sample_size(CONFIG, **arguments)
+    assert all(path.stat().st_mtime_ns == mtime for path, mtime in first.items())
+    fresh = sample_size(CONFIG, **(arguments | {"root": tmp_path / "fresh"}))
+    assert fresh.interval == resumed.interval
+    assert [t.solved for t in fresh.trials] == [t.solved for t in resumed.trials]
+
+
 def test_a_member_stops_at_the_threshold(tmp_path):
     star = sample_size(CONFIG, root=tmp_path, lrs=(1e-2,), seeds=(0,), sizes=(60,))
     (trial,) = star.trials
