@@ -112,7 +112,7 @@ def test_gradient_is_that_of_the_loss():
 @pytest.mark.slow
 def test_share_falls_as_one_over_batch_and_the_papers_basis_stalls():
     """Theory, section 3, at its size: n = 3, N_c = 6, N_r = 5, m = 4, f_r = f_v = 0.3, b = 1."""
-    table = gradient_confinement(ISSUE, repeats=2)
+    table = gradient_confinement(ISSUE)
     share = table.set_index(["basis", "batch", "matrix"])["share"]
     assert share["exact_commutant", 100_000, "all"] < 1e-3
     assert share["paper", 100_000, "all"] > 1e-2
@@ -124,7 +124,7 @@ def test_share_falls_as_one_over_batch_and_the_papers_basis_stalls():
 
 @pytest.mark.slow
 def test_off_the_manifold_the_share_stays():
-    table = gradient_confinement(ISSUE, on_manifold=False, repeats=1)
+    table = gradient_confinement(ISSUE, on_manifold=False)
     share = table.set_index(["basis", "batch", "matrix"])["share"]
     assert min(share["exact_commutant", 100_000, matrix] for matrix in ("W1", "W2")) > 0.5
 
