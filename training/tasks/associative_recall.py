@@ -151,6 +151,14 @@ class AssociativeRecall:
         stream = 0 if kind is None else 1 + KINDS.index(kind)
         return task.program.sample(generator(_EVALUATION, seed, stream), size)
 
+    def kind_probabilities(self, f_r: Any, f_v: Any) -> dict[str, Any]:
+        """Probability of each kind under these query statistics, floats or torch tensors.
+
+        A common query's answer is of kind iwl instead of match where burstiness is 0.
+        """
+        match = "iwl" if self.burstiness == 0 else "match"
+        return {"rare": f_r, match: (1.0 - f_r) * (1.0 - f_v), "mismatch": (1.0 - f_r) * f_v}
+
     def given(self, kind: str) -> AssociativeRecall:
         """The task whose every sequence is of this kind; distractors stay as they are."""
         changes: dict[str, dict[str, Any]] = {

@@ -177,11 +177,18 @@ class Program:
     def law(self) -> tuple[Laid, np.ndarray]:
         """Every sequence and its exact probability; for tiny instances (each is enumerated)."""
         every = self._enumerate(renaming=False)
+        assert every is not None
         return Laid(tokens=every.tokens, target=every.target, kind=every.kind), every.weights()
 
     def orbits(self) -> Orbits:
         """Every sequence up to renaming (1,836 at n=3, N_c=6, N_r=5), weights as monomials."""
-        return self._enumerate(renaming=True)
+        found = self.few_orbits(None)
+        assert found is not None
+        return found
+
+    def few_orbits(self, limit: int | None) -> Orbits | None:
+        """The orbits, or None as soon as there are more than `limit` of them."""
+        return self._enumerate(renaming=True, limit=limit)
 
     def placements(self) -> np.ndarray:
         """Every placement (count, time), all equally likely; for tiny instances."""
@@ -193,6 +200,11 @@ class Program:
         ]
         tracks, offsets = (np.array(column) for column in zip(*pairs, strict=True))
         return placement(tracks, offsets, self.blocks, slots)
+
+    def one_placement(self) -> np.ndarray:
+        """The representative of all placements, (time,): block i from the start of track i."""
+        order = np.arange(len(self.blocks))[None]
+        return placement(order, np.zeros_like(order), self.blocks, self.track_slots)[0]
 
     def invariance(self) -> float:
         """Largest |p(g x) - p(x)| over all sequences, placements and generators; 0 by design."""
@@ -207,7 +219,7 @@ class Program:
         moved = [g[places] for g in self.symmetry.position_generators]
         return max(gap, *(_law_gap(places, image, uniform) for image in moved))
 
-    def _enumerate(self, renaming: bool) -> Orbits:
+    def _enumerate(self, renaming: bool, limit: int | None = None) -> Orbits | None:
         names = tuple(self.factors(**self.parameters))
         column = {name: np.arange(len(names)) == i for i, name in enumerate(names)}
         column[ALWAYS] = np.zeros(len(names), dtype=bool)
@@ -226,6 +238,8 @@ class Program:
             if renaming:
                 columns, coefficient, exponents = self._rename(columns, coefficient, exponents)
             drawn = Drawn(len(coefficient), columns)
+            if limit is not None and drawn.size > limit:
+                return None
         return self._collect(self.layout(drawn), coefficient, exponents, names, renaming)
 
     def _rename(self, columns: dict[str, np.ndarray], coefficient, exponents):
@@ -243,13 +257,11 @@ class Program:
         if renaming:
             rows = relabel(rows, self.classes)
         first, orbit = merge(np.column_stack([rows, laid.kind]))
-        start = np.zeros((1, len(self.blocks)), dtype=int)
-        order = np.arange(len(self.blocks))[None]
         return Orbits(
             tokens=rows[first, :-1],
             target=rows[first, -1],
             kind=laid.kind[first],
-            positions=placement(order, start, self.blocks, self.track_slots)[0],
+            positions=self.one_placement(),
             coefficient=coefficient,
             exponents=exponents,
             orbit=orbit,

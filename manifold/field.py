@@ -1,0 +1,274 @@
+"""The reduced field: loss and gradient flow on the invariant manifold (theory, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.integrate import solve_ivp
+
+from manifold.basis import Basis
+from manifold.grams import GramModel, Sequences
+from manifold.invariant import four_coordinates, frame_projector, invariant_basis
+from manifold.population import Population, population
+from training.tasks.associative_recall import AssociativeRecall
+from training.tasks.base import Task
+
+FOUR = ("alpha", "beta", "gamma", "delta")
+CHEAP = 8
+"""Up to so many coordinates the integrator is given the exact Jacobian."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReducedField:
+    """L(c) = sum_s w_s loss_s(W(c)), W(c) = sum_i c_i B_i, and its flow on the manifold.
+
+    dc/dt = -Gram^+ dL/dc - lambda c, t = sum of learning rates, lambda = weight_decay. The Gram
+    (mass) matrix makes this the flow of the full matrices restricted to the manifold, not
+    gradient descent on c, whose time differs by a factor of order N.
+
+    task: with the query's f_r and f_v of this field; the distractors' are stated apart.
+    """
+
+    task: AssociativeRecall
+    basis: Basis
+    names: tuple[str, ...]
+    population: Population
+    _query: tuple[float, float]  # f_r, f_v
+    _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def dim(self) -> int:
+        return self.basis.dim
+
+    @property
+    def exact(self) -> bool:
+        """True where the field is the population's own, without sampling error."""
+        return self.population.exact
+
+    def __str__(self) -> str:
+        count = len(self.population.kind)
+        where = (
+            f"exact over {count:,} orbits"
+            if self.exact
+            else f"a sample of {self.population.drawn:,} sequences ({count:,} different)"
+        )
+        return f"reduced field of {self.dim} coordinates, {where}"
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weight of each sequence of the population, (S,)."""
+        return self.population.weights(*self._query)
+
+    def at(self, **query: float) -> ReducedField:
+        """The field at another f_r or f_v of the query; distractors, sequences and basis stay."""
+        unknown = set(query) - {"f_r", "f_v"}
+        if unknown:
+            raise ValueError(f"a field moves along f_r and f_v; got {', '.join(sorted(unknown))}")
+        task = replace(self.task, **query)
+        return replace(self, task=task, _query=(task.f_r, task.f_v))
+
+    def extended(self, parameter: str, value: float) -> ReducedField:
+        """As `at`, without its range: weights are polynomials, so Newton may step past 0 and 1."""
+        names = ("f_r", "f_v")
+        query = [value if n == parameter else q for n, q in zip(names, self._query, strict=True)]
+        return replace(self, _query=(query[0], query[1]))
+
+    def loss(self, c: np.ndarray) -> float:
+        """Mean cross-entropy of the answer, nats."""
+        model, weights = self._model(self.weights)
+        return float(model.losses(self._point(c)) @ weights)
+
+    def gradient(self, c: np.ndarray) -> np.ndarray:
+        """dL/dc, (dim,): a covector; `flow` raises its index by Gram^+."""
+        return self._gradient(c, self.weights)
+
+    def flow(self, c: np.ndarray, weight_decay: float = 0.0) -> np.ndarray:
+        """dc/dt, (dim,)."""
+        return -self.basis.raise_index(self.gradient(c)) - weight_decay * self._point(c)
+
+    def jacobian(self, c: np.ndarray, weight_decay: float = 0.0) -> np.ndarray:
+        """d flow / d c, (dim, dim) = -Gram^+ Hessian - lambda; about 2 dim gradients of work."""
+        model, weights = self._model(self.weights)
+        curvature = model.hessian(self._point(c), weights)
+        return -self.basis.raise_index(curvature) - weight_decay * np.eye(self.dim)
+
+    def parameter_derivative(self, c: np.ndarray, parameter: str) -> np.ndarray:
+        """d flow / d parameter, (dim,), of "f_r" or "f_v" of the query, or "weight_decay"."""
+        if parameter == "weight_decay":
+            return -self._point(c)
+        if parameter not in ("f_r", "f_v"):
+            raise ValueError(f"parameter is {parameter!r}; f_r, f_v or weight_decay")
+        slope = self.population.slope(parameter, *self._query)
+        return -self.basis.raise_index(self._gradient(c, slope))
+
+    def integrate(
+        self, c0: np.ndarray, times: Sequence[float] | np.ndarray, weight_decay: float = 0.0
+    ) -> np.ndarray:
+        """States (time, dim) of the flow that is at c0 at time 0; times increase from 0 on.
+
+        LSODA, relative tolerance 1e-6, with the exact Jacobian up to 8 coordinates.
+        RuntimeError where the solver stops early, with its reason.
+        """
+        times = np.asarray(times, dtype=float)
+        if times.ndim != 1 or not len(times) or times[0] < 0 or (np.diff(times) < 0).any():
+            raise ValueError("times must be a list that increases, from 0 on (c0 is at time 0)")
+        start = self._point(c0)
+        if times[-1] == 0:
+            return np.repeat(start[None], len(times), axis=0)
+
+        def jacobian(_: float, c: np.ndarray) -> np.ndarray:
+            return self.jacobian(c, weight_decay)
+
+        solution = solve_ivp(
+            lambda _, c: self.flow(c, weight_decay),
+            (0.0, times[-1]),
+            start,
+            method="LSODA",
+            t_eval=times,
+            rtol=1e-6,
+            atol=1e-8,
+            jac=jacobian if self.dim <= CHEAP else None,
+        )
+        if not solution.success:
+            raise RuntimeError(
+                f"the flow was followed to time {solution.t[-1]}: {solution.message}"
+            )
+        return solution.y.T
+
+    def kinds(self, c: np.ndarray) -> pd.DataFrame:
+        """Loss and accuracy by query kind, whatever the query's f_r and f_v; iwl without context.
+
+        An answer that shares the largest logit with k - 1 others counts as 1/k.
+        """
+        rows, point = {}, self._point(c)
+        for kind, index in zip(self.task.kinds, range(len(self.task.kinds)), strict=True):
+            people = self.population
+            if kind == "iwl":
+                people = self._without_context()
+            if people is None or not (people.kind == index).any():
+                continue
+            weights = people.weights(*_CONDITION[kind]) * (people.kind == index)
+            model, active = self._model(weights, people)
+            rows[kind] = {
+                "loss": float(model.losses(point) @ active),
+                "accuracy": float(model.correct(point) @ active),
+            }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def sampling_error(self, c: np.ndarray, resamples: int = 20, seed: int = 0) -> dict[str, float]:
+        """Bootstrap standard error of the loss, and of the flow relative to its norm; 0 if exact.
+
+        The flow's norm is that of the matrices, sqrt(v^T Gram v).
+        """
+        if self.exact:
+            return {"loss": 0.0, "flow": 0.0}
+        rng, point, gram = np.random.default_rng(seed), self._point(c), self.basis.gram
+        model, _ = self._model(np.ones(len(self.population.kind)))
+        losses, flows = [], []
+        for _ in range(resamples):
+            weights = self.population.resampled(rng).weights(*self._query)
+            losses.append(model.losses(point) @ weights)
+            flows.append(self.basis.raise_index(model.gradient(point, weights)))
+        moved = np.array(flows) - np.mean(flows, axis=0)
+        variance = np.einsum("ri,ij,rj->", moved, gram, moved) / (resamples - 1)
+        here = self.flow(point)
+        return {
+            "loss": float(np.std(losses, ddof=1)),
+            "flow": float(np.sqrt(variance / (here @ gram @ here))),
+        }
+
+    def _point(self, c: np.ndarray) -> np.ndarray:
+        c = np.asarray(c, dtype=float)
+        if c.shape != (self.dim,):
+            raise ValueError(f"the field has {self.dim} coordinates, got an array {c.shape}")
+        return c
+
+    def _gradient(self, c: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        model, active = self._model(weights)
+        return model.gradient(self._point(c), active)
+
+    def _model(
+        self, weights: np.ndarray, people: Population | None = None
+    ) -> tuple[GramModel, np.ndarray]:
+        """The model of the sequences that weigh anything, and their weights."""
+        people = people or self.population
+        rows = weights != 0
+        key = (id(people), np.packbits(rows).tobytes())
+        if key not in self._cache:
+            kept = Sequences(
+                tokens=people.sequences.tokens[rows],
+                target=people.sequences.target[rows],
+                positions=people.sequences.positions,
+            )
+            frame = frame_projector(self.task, self.basis.family)
+            self._cache[key] = GramModel(self.basis, frame, kept)
+        return self._cache[key], weights[rows]
+
+    def _without_context(self) -> Population | None:
+        if self.task.n_common < 2:
+            return None
+        if "iwl" not in self._cache:
+            samples = None if self.population.drawn == 0 else self.population.drawn
+            self._cache["iwl"] = population(self.task.given("iwl"), samples or "auto", seed=0)
+        return self._cache["iwl"]
+
+
+_CONDITION: Mapping[str, tuple[float, float]] = {
+    "rare": (1.0, 0.0),
+    "match": (0.0, 0.0),
+    "mismatch": (0.0, 1.0),
+    "iwl": (0.0, 0.0),
+}
+"""The query's f_r and f_v under which every sequence is of one kind."""
+
+
+def reduced_field(
+    task: Task,
+    *,
+    family: str = "attention_only",
+    layers: int = 2,
+    heads: int = 1,
+    coordinates: str | Basis = "all",
+    samples: str | int | None = "auto",
+    seed: int = 0,
+) -> ReducedField:
+    """The field of a task on its invariant manifold.
+
+    coordinates: "all", the exact commutant of `family`, `layers` and `heads`; "four", the summary
+    alpha, beta, gamma, delta; or a Basis of one's own, which carries family, layers and heads.
+    samples: "auto", exact over the orbits where there are at most 20,000, else a sample of 6,000
+    sequences; None, exact however many there are; an int, a sample of that size. Samples hold
+    each query kind equally often, weighted by its probability; they are a function of `seed`.
+    """
+    if not isinstance(task, AssociativeRecall):
+        raise ValueError(
+            f"reduced_field needs a task with a program of orbits (associative_recall), "
+            f"got {type(task).__name__}"
+        )
+    resolved = replace(task, **{**asdict(task), **task.program.parameters})
+    if isinstance(coordinates, Basis):
+        basis, names = coordinates, coordinates.names
+    elif coordinates == "all":
+        basis = invariant_basis(task, family=family, layers=layers, heads=heads)
+        names = basis.names
+    elif coordinates == "four":
+        if (family, layers, heads) != ("attention_only", 2, 1):
+            raise ValueError(
+                f"coordinates='four' describe attention_only with 2 layers and 1 head, "
+                f"got {family}, {layers} layers, {heads} heads"
+            )
+        basis, names = four_coordinates(task), FOUR
+    else:
+        raise ValueError(f"coordinates is {coordinates!r}; 'all', 'four' or a Basis")
+    sequences = population(resolved, samples, seed)
+    return ReducedField(
+        task=resolved,
+        basis=basis,
+        names=names,
+        population=sequences,
+        _query=(resolved.f_r, resolved.f_v),
+    )
