@@ -88,7 +88,7 @@ def test_stopped_before_any_write_it_ends_with_the_same_bits(tmp_path, monkeypat
         count = stop_at_write(patch, -1)
         go(tmp_path / "counted")
     assert count[0] > 60
-    for number in range(1, count[0] + 1, 2):
+    for number in range(1, count[0] + 1, 3):
         root = tmp_path / f"{number}"
         with monkeypatch.context() as patch:
             stop_at_write(patch, number)
