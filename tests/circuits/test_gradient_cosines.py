@@ -12,6 +12,10 @@ from circuits import gradient_cosines
 from training.families.base import no_tap
 from training.tasks.modular_addition import ModularAddition
 
+SHARED = 0.6
+"""At zero logits every step pushes the two special tokens down alike: squared norm 0.057 against
+0.008 of sampling noise with 100 sequences, so the cosine is about 0.88, of a spread near 0.05."""
+
 
 @dataclass(frozen=True)
 class ByPosition:
@@ -40,13 +44,13 @@ def test_only_steps_at_one_position_meet_in_a_model_of_positions():
     table = found.table.set_index("group")["cosine"]
     assert np.abs(table["same step"]).max() < 1e-12
     assert np.abs(table["neither"]).max() < 1e-12
-    assert table["same position"].min() > 0.9, "both push the special tokens' logits down"
+    assert table["same position"].min() > SHARED
 
 
 def test_the_aligned_layout_has_no_different_steps_at_one_position():
     found = gradient_cosines(run("aligned"), samples=100)
     assert set(found.means) == {"same step", "neither"}
-    assert found.means["same step"] > 0.9
+    assert found.means["same step"] > SHARED
     assert len(found.table) == 3 * 4
 
 

@@ -1,0 +1,99 @@
+"""The command as a person types it: answers, and one line for a mistake."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("kappalens")
+
+GOOD = """
+task: {name: modular_addition, modulus: 3, lengths: [2, 3], format: acot}
+family: {name: dense_ssm, width: 4}
+optimiser: {name: adam, lr: 1e-2}
+steps: 30
+eval_every: 10
+"""
+
+
+def run(*words, cwd):
+    return subprocess.run(
+        [COMMAND, *map(str, words)], capture_output=True, text=True, cwd=cwd, check=False
+    )
+
+
+def refused(done, *parts):
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ")
+    for part in parts:
+        assert part in lines[0], lines[0]
+
+
+def test_version_and_help(tmp_path):
+    assert run("--version", cwd=tmp_path).stdout.startswith("kappalens 0.")
+    for command in ("demo", "train", "report"):
+        done = run(command, "--help", cwd=tmp_path)
+        assert done.returncode == 0
+        assert "Example" in done.stdout
+        assert "--json" in done.stdout
+
+
+@pytest.mark.slow
+def test_train_then_report_a_run(tmp_path):
+    (tmp_path / "config.yaml").write_text(GOOD)
+    done = run("train", "config.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["state"] == "done"
+    again = json.loads(run("train", "config.yaml", "--json", cwd=tmp_path).stdout)
+    assert again["path"] == said["path"]
+    done = run("report", said["path"], "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["circuits"]["lengths"] == [2, 3]
+    assert (tmp_path / said["path"] / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (GOOD + "stepz: 3\n", ("stepz",)),
+        (GOOD.replace("lengths: [2, 3]", "lengths: [2, 30]"), ("30",)),
+        (GOOD.replace("dense_ssm", "elman"), ("elman", "dense_ssm")),
+        (GOOD.replace("steps: 30", "steps: -1"), ("steps", "-1")),
+        ("[1, 2]\n", ("config.yaml",)),
+        ("a: [\n", ("config.yaml", "YAML")),
+        (
+            "task: {name: associative_recall, n_blocks: 2, n_common: 4, n_rare: 0,"
+            " track_slots: 4, f_r: 0.5, f_v: 0.1}\n"
+            "family: {name: attention_only}\nsteps: 3\n",
+            ("n_rare", "f_r"),
+        ),
+    ],
+)
+def test_a_bad_configuration_is_one_line(tmp_path, text, parts):
+    (tmp_path / "config.yaml").write_text(text)
+    refused(run("train", "config.yaml", cwd=tmp_path), *parts)
+    assert not (tmp_path / "runs").exists(), "nothing is left behind"
+
+
+def test_missing_files_and_foreign_folders(tmp_path):
+    refused(run("train", "nowhere.yaml", cwd=tmp_path), "nowhere.yaml")
+    refused(run("report", "nowhere", cwd=tmp_path), "nowhere")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes.txt").write_text("mine")
+    refused(run("report", "foreign", cwd=tmp_path), "foreign")
+    refused(run("demo", "--quick", "--out", "foreign", cwd=tmp_path), "foreign", "--out")
+    assert [p.name for p in (tmp_path / "foreign").iterdir()] == ["notes.txt"]
+    (tmp_path / "file").write_text("")
+    refused(run("demo", "--quick", "--out", "file", cwd=tmp_path), "file")
+
+
+def test_unknown_options_and_commands(tmp_path):
+    refused(run("demo", "--sede", "1", cwd=tmp_path), "--sede")
+    refused(run("dmeo", cwd=tmp_path), "dmeo")
+    refused(run("demo", "--seed", "-1", cwd=tmp_path), "seed")
