@@ -155,7 +155,7 @@ def test_integrate_follows_the_flow():
         state = state + step / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
     found = field.integrate(start, [0.0, 5.0, 10.0], weight_decay=0.01)
     assert found.shape == (3, 4)
-    np.testing.assert_array_equal(found[0], start)
+    np.testing.assert_allclose(found[0], start, rtol=1e-15)
     np.testing.assert_allclose(found[-1], state, atol=2e-5)
 
 

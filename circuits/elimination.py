@@ -1,0 +1,155 @@
+"""Greedy backward elimination on manifold coordinates: the few that a circuit needs, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import minimize
+
+from manifold.field import ReducedField
+
+CUT = 0.1
+"""Share of the budget tau - L(c) that the first cut by size may use; the rest is for the search."""
+REFIT_STEPS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Elimination:
+    """essential: {name: value} of the coordinates left, largest contribution to the norm first.
+
+    loss: of the model rebuilt from these alone. path: one row per step, with the name dropped
+    ("" where a step dropped none or several), how, how many are left, and the loss after it.
+    note: why it stopped, in words.
+    """
+
+    essential: dict[str, float]
+    loss: float
+    tau: float
+    path: pd.DataFrame
+    note: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.essential)
+
+
+def eliminate(
+    field: ReducedField, c: np.ndarray, tau: float = 0.05, refit: bool = False
+) -> Elimination:
+    """Drop coordinates of the model rebuilt from c while its loss stays at most tau, in nats.
+
+    1. Cut: those with the smallest |c_i| ||B_i|| at once, as many as keep the loss within a tenth
+       of the budget tau - L(c), by bisection. It spares the search most of its work.
+    2. Search: drop the one whose removal raises the loss least, until every removal would take
+       the loss above tau.
+    refit: let the coordinates left adapt (L-BFGS on the loss, at most 60 steps) after the cut and
+    whenever the search stops, and search again while that drops any.
+
+    A c whose loss is above tau to begin with is returned whole, with a note (with refit, only if
+    refitting does not bring it below). ValueError unless tau is positive.
+    """
+    if not tau > 0:
+        raise ValueError(f"tau is {tau}; a loss in nats, above 0")
+    search = _Search(field, np.array(c, dtype=float), tau)
+    if refit and search.loss > tau:
+        search.refit()
+    if search.loss > tau:
+        note = f"the model's own loss {search.loss:.3g} is above tau = {tau:g}: nothing was dropped"
+        return search.result(note)
+    search.cut()
+    if refit:
+        search.refit()
+    search.greedy()
+    while refit:
+        left = search.left.sum()
+        search.refit()
+        search.greedy()
+        if search.left.sum() == left:
+            break
+    if not search.left.any():
+        return search.result(f"no coordinate is needed for a loss of tau = {tau:g}")
+    return search.result(f"dropping any further one would take the loss above tau = {tau:g}")
+
+
+class _Search:
+    """The coordinates left, the loss of the model rebuilt from them, and how it came to this."""
+
+    def __init__(self, field: ReducedField, c: np.ndarray, tau: float) -> None:
+        self.field, self.c, self.tau = field, c, tau
+        self.norms = np.sqrt(np.diag(field.basis.gram))
+        self.left = c != 0
+        self.loss = field.loss(c)
+        self.path: list[dict] = []
+        self._note("", "start")
+
+    def cut(self) -> None:
+        order = np.argsort(np.abs(self.c) * self.norms)
+        order = order[self.left[order]]
+        allowed = self.loss + CUT * (self.tau - self.loss)
+        low, high, loss = 0, len(order) + 1, self.loss  # low may go, high may not
+        while high - low > 1:
+            middle = (low + high) // 2
+            tried = self._loss_without(order[:middle])
+            if tried <= allowed:
+                low, loss = middle, tried
+            else:
+                high = middle
+        self._drop(order[:low], loss)
+        self._note("", "cut")
+
+    def greedy(self) -> None:
+        while self.left.any():
+            candidates = np.flatnonzero(self.left)
+            losses = [self._loss_without(np.array([i])) for i in candidates]
+            best = int(np.argmin(losses))
+            if losses[best] > self.tau:
+                return
+            self._drop(candidates[best : best + 1], losses[best])
+            self._note(self.field.names[candidates[best]], "dropped")
+
+    def refit(self) -> None:
+        free = np.flatnonzero(self.left)
+        if not len(free):
+            return
+
+        def value_and_slope(values: np.ndarray) -> tuple[float, np.ndarray]:
+            point = self.c.copy()
+            point[free] = values
+            return self.field.loss(point), self.field.gradient(point)[free]
+
+        found = minimize(
+            value_and_slope,
+            self.c[free],
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": REFIT_STEPS},
+        )
+        if found.fun < self.loss:
+            self.c[free], self.loss = found.x, float(found.fun)
+            self._note("", "refit")
+
+    def result(self, note: str) -> Elimination:
+        left = np.flatnonzero(self.left)
+        left = left[np.argsort(-np.abs(self.c[left]) * self.norms[left])]
+        return Elimination(
+            essential={self.field.names[i]: float(self.c[i]) for i in left},
+            loss=self.loss,
+            tau=self.tau,
+            path=pd.DataFrame(self.path),
+            note=note,
+        )
+
+    def _loss_without(self, some: np.ndarray) -> float:
+        point = self.c.copy()
+        point[some] = 0.0
+        return self.field.loss(point)
+
+    def _drop(self, some: np.ndarray, loss: float) -> None:
+        self.c[some], self.left[some], self.loss = 0.0, False, loss
+
+    def _note(self, name: str, how: str) -> None:
+        self.path.append(
+            {"dropped": name, "how": how, "left": int(self.left.sum()), "loss": self.loss}
+        )
