@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -92,12 +93,13 @@ def train(
     from training import RunConfig
     from training import train as run_train
 
+    sys.path.insert(0, str(Path.cwd()))  # so that `module:attribute` finds the user's own module
     parsed = RunConfig.from_yaml(config)
     with _bars(json_) as bars:
         row = bars.add_task("starting", name=parsed.run_id, total=parsed.steps)
 
-        def progress(step: int, total: int, metrics: dict) -> None:
-            loss = metrics.get("validation_loss", metrics.get("train_loss"))
+        def progress(step: int, total: int, latest: Mapping[str, float]) -> None:
+            loss = latest.get("validation_loss")
             text = f"step {step}" + (f", loss {loss:.4f}" if loss is not None else "")
             bars.update(row, completed=step, total=total, description=text)
 
@@ -129,7 +131,9 @@ def report(
 def _check_rooms() -> None:
     """Unrelated distributions named like our rooms overwrite them silently when installed."""
     rooms = ("training", "manifold", "probes", "circuits", "analyses")
-    parents = {str(Path(next(iter(importlib.import_module(r).__path__))).parent) for r in rooms}
+    specs = {room: importlib.util.find_spec(room) for room in rooms}
+    places = {r: s.submodule_search_locations for r, s in specs.items() if s is not None}
+    parents = {str(Path(next(iter(place))).parent) for place in places.values() if place}
     if len(parents) != 1:
         raise ValueError(
             f"the packages {', '.join(rooms)} come from different places ({sorted(parents)}): "
