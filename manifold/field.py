@@ -106,11 +106,18 @@ class ReducedField:
         return -self.basis.raise_index(self._gradient(c, slope))
 
     def integrate(
-        self, c0: np.ndarray, times: Sequence[float] | np.ndarray, weight_decay: float = 0.0
+        self,
+        c0: np.ndarray,
+        times: Sequence[float] | np.ndarray,
+        weight_decay: float = 0.0,
+        rtol: float = 1e-6,
     ) -> np.ndarray:
         """States (time, dim) of the flow that is at c0 at time 0; times increase from 0 on.
 
-        LSODA, relative tolerance 1e-6, with the exact Jacobian up to 8 coordinates.
+        Up to 8 coordinates LSODA with the exact Jacobian, beyond that Runge-Kutta of order 5(4):
+        the flow of the full basis is not stiff. rtol: relative tolerance per step; absolute rtol
+        / 100. Recall at n = 4 to t = 2000, 42 coordinates: 350 evaluations at 1e-6 (largest
+        relative error 4e-6), 182 at 1e-4 (2e-4, far below the sampling error of 1e-2).
         RuntimeError where the solver stops early, with its reason.
         """
         times = np.asarray(times, dtype=float)
@@ -123,15 +130,17 @@ class ReducedField:
         def jacobian(_: float, c: np.ndarray) -> np.ndarray:
             return self.jacobian(c, weight_decay)
 
+        solver: dict[str, Any] = {"method": "RK45"}
+        if self.dim <= CHEAP:
+            solver = {"method": "LSODA", "jac": jacobian}
         solution = solve_ivp(
             lambda _, c: self.flow(c, weight_decay),
             (0.0, times[-1]),
             start,
-            method="LSODA",
             t_eval=times,
-            rtol=1e-6,
-            atol=1e-8,
-            jac=jacobian if self.dim <= CHEAP else None,
+            rtol=rtol,
+            atol=rtol / 100,
+            **solver,
         )
         if not solution.success:
             raise RuntimeError(

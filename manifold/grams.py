@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from manifold.basis import READOUT, Basis
 from training.tasks.program import merge
@@ -28,11 +29,15 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Slot:
-    """Where the coordinates of one matrix go: c[at] into a table (heads, queries, keys, n)."""
+    """One effective matrix: c[at] goes into a table (heads, query paths, key paths, K).
+
+    elements: (K, a, b) those in use, on the N tokens and then the T places; a = N in the read-out.
+    """
 
     at: Tensor
     index: tuple[Tensor, ...]
     shape: tuple[int, int, int, int]
+    elements: Tensor
 
     def table(self, c: Tensor) -> Tensor:
         return torch.zeros(self.shape, dtype=c.dtype).index_put(self.index, c[self.at])
@@ -43,7 +48,8 @@ class _Piece:
     """Some sequences. Rows of the first layer's scores that are equal are kept once.
 
     grams: (K, R, T) x_i^T B x_j, one row for each different (i, x_i^T B x_0 .. x_i^T B x_i);
-    future: (R, T); row: (s, T) the row of each place. tokens (s, T), target (s, 1).
+    future: (R, T); row: (s, T) the row of each place. tokens (s, T), target (s,).
+    last: (s, 1, T) the row of path I at the last place.
     """
 
     grams: Tensor
@@ -51,6 +57,7 @@ class _Piece:
     row: Tensor
     tokens: Tensor
     target: Tensor
+    last: Tensor
 
 
 class GramModel:
@@ -67,35 +74,36 @@ class GramModel:
 
     def __init__(self, basis: Basis, frame: np.ndarray, sequences: Sequences) -> None:
         self.basis, self.count = basis, len(sequences.tokens)
-        n = basis.vocabulary
-        seen = np.concatenate([np.arange(n), n + sequences.positions])
-        used = sorted({d.element for d in basis.directions if d.block != READOUT})
-        elements = np.einsum("ab,kbc,cd->kad", frame, basis.elements[used], frame, optimize=True)
-        elements = elements[:, seen[:, None], seen[None, :]]
-        readouts = np.einsum("ab,kbc,cd->kad", frame[:n, :n], basis.readouts, frame, optimize=True)
-        self._elements = torch.from_numpy(elements)
-        read = len(seen) if readouts[:, :, n:].any() else n
-        self._readouts = torch.from_numpy(readouts[:, :, seen[:read]])
-        self._slots = [self._slot(block, used) for block in basis.blocks]
+        seen = np.concatenate([np.arange(basis.vocabulary), basis.vocabulary + sequences.positions])
+        self._slots = [self._slot(block, frame, seen) for block in basis.blocks]
         self._time = len(sequences.positions)
         self._future = torch.ones(self._time, self._time, dtype=torch.bool).triu(1)
+        first = self._slots[0].elements.numpy()
         self._pieces = [
-            self._piece(elements, sequences, slice(start, start + CHUNK))
+            self._piece(first, sequences, slice(start, start + CHUNK))
             for start in range(0, self.count, CHUNK)
         ]
 
-    def _slot(self, block: str, used: list[int]) -> _Slot:
+    def _slot(self, block: str, frame: np.ndarray, seen: np.ndarray) -> _Slot:
         rows = [(i, d) for i, d in enumerate(self.basis.directions) if d.block == block]
-        reads, paths = block == READOUT, len(self.basis.paths(block))
-        entries = [
-            (d.head, d.query, d.key, d.element if reads else used.index(d.element)) for _, d in rows
-        ]
-        index = torch.tensor(entries, dtype=torch.long).reshape(len(rows), 4)
-        shape = (1, 1, paths, len(self.basis.readouts))
-        if not reads:
-            shape = (self.basis.heads, paths, paths, len(used))
-        at = torch.tensor([i for i, _ in rows], dtype=torch.long)
-        return _Slot(at=at, index=tuple(index.T), shape=shape)
+        used = sorted({d.element for _, d in rows})
+        entries = [(d.head, d.query, d.key, used.index(d.element)) for _, d in rows]
+        paths, n = len(self.basis.paths(block)), self.basis.vocabulary
+        if block == READOUT:
+            shape, left, stack = (1, 1, paths, len(used)), frame[:n, :n], self.basis.readouts
+        else:
+            shape, left, stack = (
+                (self.basis.heads, paths, paths, len(used)),
+                frame[seen],
+                (self.basis.elements),
+            )
+        elements = np.einsum("ab,kbc,cd->kad", left, stack[used], frame[:, seen], optimize=True)
+        return _Slot(
+            at=torch.tensor([i for i, _ in rows], dtype=torch.long),
+            index=tuple(torch.tensor(entries, dtype=torch.long).reshape(len(rows), 4).T),
+            shape=shape,
+            elements=torch.from_numpy(np.ascontiguousarray(elements)),
+        )
 
     def _piece(self, elements: np.ndarray, sequences: Sequences, rows: slice) -> _Piece:
         tokens, time = sequences.tokens[rows], self._time
@@ -117,7 +125,8 @@ class GramModel:
             future=torch.from_numpy(~past[first]),
             row=torch.from_numpy(group.reshape(tokens.shape)),
             tokens=torch.from_numpy(tokens.astype(np.int64)),
-            target=torch.from_numpy(sequences.target[rows, None].astype(np.int64)),
+            target=torch.from_numpy(sequences.target[rows].astype(np.int64)),
+            last=torch.eye(time, dtype=torch.float64)[-1].expand(len(tokens), 1, time),
         )
 
     def losses(self, c: np.ndarray) -> np.ndarray:
@@ -161,66 +170,84 @@ class GramModel:
         return total.numpy()
 
     def _losses(self, c: Tensor, piece: _Piece) -> Tensor:
-        logits = self._logits(c, piece)
-        return logits.logsumexp(-1) - logits.gather(-1, piece.target)[:, 0]
+        return cross_entropy(self._logits(c, piece), piece.target, reduction="none")
 
     def _logits(self, c: Tensor, piece: _Piece) -> Tensor:
-        *attention, readout = (slot.table(c) for slot in self._slots)
+        *attention, readout = self._slots
         carried = None  # (s, paths but I, T, T)
-        for layer, table in enumerate(attention[:-1]):
+        for layer, slot in enumerate(attention[:-1]):
             pattern = (
-                self._first(table, piece) if layer == 0 else self._middle(table, carried, piece)
+                self._middle(slot, c, carried, piece) if layer else self._first(slot, c, piece)
             )
             carried = _extend(pattern, carried)
-        rows = torch.zeros(len(piece.target), 1, self._time, dtype=c.dtype)
-        rows[:, :, -1] = 1.0
-        if carried is not None:
-            rows = torch.cat([rows, carried[:, :, -1]], dim=1)
-        last = self._scores(attention[-1], rows[:, None], carried, piece)[:, :, 0].softmax(-1)
+        rows = piece.last if carried is None else torch.cat([piece.last, carried[:, :, -1]], 1)
+        last = self._scores(attention[-1], c, rows[:, None], carried, piece)[:, :, 0].softmax(-1)
         heard = last[:, :, None]
         if carried is not None:
-            further = torch.einsum("shj,spjk->shpk", last, carried)
+            further = torch.matmul(last[:, None], carried).transpose(1, 2)
             heard = torch.cat([heard, further], dim=2)
-        source = self._with_tokens(torch.cat([rows, heard.flatten(1, 2)], dim=1), piece)
-        weight = torch.einsum("pk,kvn->pnv", readout[0, 0], self._readouts)
-        return source[..., : weight.shape[1]].flatten(1) @ weight.flatten(0, 1)
+        rows = torch.cat([rows, heard.flatten(1, 2)], dim=1)
+        table, logits = readout.table(c)[0, 0], []
+        places = bool(readout.elements[..., self.basis.vocabulary :].any())
+        for which, weight in self._sides(rows, piece, places):
+            part = torch.einsum("pk,kvn->pnv", table, readout.elements[:, :, which])
+            logits.append(weight.flatten(1) @ part.flatten(0, 1))
+        return sum(logits[1:], logits[0])
 
-    def _first(self, table: Tensor, piece: _Piece) -> Tensor:
+    def _sides(self, rows: Tensor, piece: _Piece, places: bool) -> Iterator[tuple[slice, Tensor]]:
+        """Tokens, and places where elements see them: their range and the rows' weight on them."""
+        yield slice(None, self.basis.vocabulary), self._tokens(rows, piece)
+        if places:
+            yield slice(self.basis.vocabulary, None), rows
+
+    def _first(self, slot: _Slot, c: Tensor, piece: _Piece) -> Tensor:
         """Attention of layer 1, (s, heads, T, T): different rows once, then placed."""
-        scores = torch.einsum("hk,krj->hrj", table[:, 0, 0], piece.grams)
+        scores = torch.einsum("hk,krj->hrj", slot.table(c)[:, 0, 0], piece.grams)
         pattern = scores.masked_fill(piece.future, -math.inf).softmax(-1)
         placed = pattern.index_select(1, piece.row.flatten())
         return placed.unflatten(1, piece.row.shape).transpose(0, 1)
 
-    def _middle(self, table: Tensor, carried: Tensor | None, piece: _Piece) -> Tensor:
+    def _middle(self, slot: _Slot, c: Tensor, carried: Tensor | None, piece: _Piece) -> Tensor:
         """Attention (s, heads, T, T) of a layer all of whose rows are needed."""
-        identity = torch.eye(self._time, dtype=table.dtype)
+        identity = torch.eye(self._time, dtype=c.dtype)
         rows = identity[:, None].expand(len(piece.target), -1, 1, -1)
         if carried is not None:
             rows = torch.cat([rows, carried.transpose(1, 2)], dim=2)
-        scores = self._scores(table, rows, carried, piece)
+        scores = self._scores(slot, c, rows, carried, piece)
         return scores.masked_fill(self._future, -math.inf).softmax(-1)
 
-    def _with_tokens(self, rows: Tensor, piece: _Piece) -> Tensor:
-        """(s, .., T) weights of the places to (s, .., N + T): of the tokens there, then of them."""
-        middle = rows.shape[1:-1]
-        index = piece.tokens.view(len(rows), *(1,) * len(middle), self._time).expand_as(rows)
-        tokens = torch.zeros(len(rows), *middle, self.basis.vocabulary, dtype=rows.dtype)
-        return torch.cat([tokens.scatter_add(-1, index, rows), rows], dim=-1)
+    def _tokens(self, rows: Tensor, piece: _Piece) -> Tensor:
+        """(s, .., N): how much weight of the places (s, .., T) is on each token."""
+        index = piece.tokens.view(len(rows), *(1,) * (rows.ndim - 2), self._time).expand_as(rows)
+        empty = torch.zeros(*rows.shape[:-1], self.basis.vocabulary, dtype=rows.dtype)
+        return empty.scatter_add(-1, index, rows)
 
-    def _scores(self, table: Tensor, rows: Tensor, carried: Tensor | None, piece: _Piece) -> Tensor:
+    def _scores(
+        self, slot: _Slot, c: Tensor, rows: Tensor, carried: Tensor | None, piece: _Piece
+    ) -> Tensor:
         """Scores (s, heads, r, T) of query rows (s, r, paths, T)."""
-        heads, _, keys, _ = table.shape
-        size = self._elements.shape[-1]
-        matrix = torch.einsum("hpqk,kab->pahqb", table, self._elements)
-        query = self._with_tokens(rows, piece).flatten(2) @ matrix.reshape(-1, heads * keys * size)
-        query = query.unflatten(-1, (heads, keys, size)).permute(0, 2, 1, 3, 4)
-        index = piece.tokens[:, None, None, None].expand(*query.shape[:-1], -1)
-        meets = query.gather(-1, index) + query[..., self.basis.vocabulary :]
-        scores = meets[..., 0, :]
+        n, table, meets = self.basis.vocabulary, slot.table(c), []
+        for which, weight in self._sides(rows, piece, bool(slot.elements[:, n:].any())):
+            by_token = _meet(table, slot.elements[:, which, :n], weight.flatten(2))
+            index = piece.tokens[:, None, None, None].expand(*by_token.shape[:-1], -1)
+            meets.append(by_token.gather(-1, index))
+            if slot.elements[:, which, n:].any():
+                meets.append(_meet(table, slot.elements[:, which, n:], weight.flatten(2)))
+        met = sum(meets[1:], meets[0])
+        scores = met[..., 0, :].transpose(1, 2)
         if carried is not None:
-            scores = scores + torch.einsum("shrqj,sqtj->shrt", meets[..., 1:, :], carried)
+            keys = met[..., 1:, :].permute(0, 3, 2, 1, 4)
+            scores = scores + (keys @ carried.transpose(-1, -2)[:, :, None]).sum(1)
         return scores
+
+
+def _meet(table: Tensor, elements: Tensor, weight: Tensor) -> Tensor:
+    """(s, r, heads, key paths, b): sum over query paths p, elements k and a of
+    weight_(p a) table_(h p q k) elements_(k a b); weight (s, r, p a)."""
+    heads, _, keys, _ = table.shape
+    matrix = (table @ elements.flatten(1)).unflatten(-1, elements.shape[1:])  # h p q a b
+    matrix = matrix.permute(1, 3, 0, 2, 4).reshape(weight.shape[-1], -1)
+    return (weight @ matrix).unflatten(-1, (heads, keys, elements.shape[-1]))
 
 
 def _extend(pattern: Tensor, carried: Tensor | None) -> Tensor:
@@ -234,4 +261,4 @@ def _extend(pattern: Tensor, carried: Tensor | None) -> Tensor:
 
 def _score(logits: Tensor, target: Tensor) -> Tensor:
     best = logits >= logits.max(-1, keepdim=True).values - 1e-12
-    return best.gather(-1, target)[:, 0].double() / best.sum(-1)
+    return best.gather(-1, target[:, None])[:, 0].double() / best.sum(-1)
