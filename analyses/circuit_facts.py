@@ -13,6 +13,9 @@ from probes import linear_probe, transfer
 from training import Run
 from training.naming import describe
 
+FEWEST = 8
+"""Sequences of each answer that a length must have to be probed."""
+
 
 def circuit_facts(run: Run, *, samples: int, seed: int) -> dict:
     """Length matrix, gradient cosines, node patching and probe transfer of the last checkpoint."""
@@ -58,6 +61,8 @@ def _probes(run: Run, samples: int, seed: int) -> tuple[dict, pd.DataFrame]:
         pair = contrast(run.family, params, run.task, length, samples, seed)
         states = pair.clean_state.double().numpy()
         answers = pair.clean.targets[:, pair.final]
+        if np.unique(answers, return_counts=True)[1].min() < FEWEST:
+            continue
         read[length] = states, answers
         probe = linear_probe(states, answers, seed=seed)
         found[length] = {
@@ -65,7 +70,7 @@ def _probes(run: Run, samples: int, seed: int) -> tuple[dict, pd.DataFrame]:
             "interval": list(probe.interval),
             "control": probe.control,
         }
-    return found, transfer(read, seed=seed)
+    return found, transfer(read, seed=seed) if read else pd.DataFrame()
 
 
 def label(facts: dict) -> str:

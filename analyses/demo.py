@@ -108,8 +108,8 @@ def _follow(futures: dict[str, Future[None]], messages, watch: Watch | None) -> 
                     waiting.discard(job)
                     futures[job].result()
     except BaseException:
-        for future in futures.values():
-            future.cancel()
+        for worker in multiprocessing.active_children():
+            worker.terminate()  # what it was training resumes from its last checkpoint
         raise
 
 

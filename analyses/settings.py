@@ -74,7 +74,7 @@ class Settings:
     field_samples: int = 6000
     error_times: tuple[int, ...] = (20, 100, 500, 1000, 2000)
     confinement_batches: tuple[int, ...] = (1_000, 10_000, 100_000)
-    transformer_steps: int = 3000
+    transformer_steps: int = 2000
     elimination_samples: int = 4000
     decays: tuple[float, ...] = (1e-3, 4e-3)
     cells: tuple[Cell, ...] = (
@@ -93,9 +93,9 @@ QUICK = Settings(
     small_seeds=1,
     field_samples=500,
     error_times=(20, 100),
-    confinement_batches=(300, 1_000, 3_000),
+    confinement_batches=(100, 500, 2_500),
     transformer_steps=200,
     elimination_samples=300,
     cells=(_dense_ssm(3, (4, 5), seeds=1, steps=400),),
-    circuit_samples=64,
+    circuit_samples=128,
 )

@@ -51,6 +51,9 @@ def _check(states: np.ndarray, labels: np.ndarray) -> None:
 def linear_probe(states: np.ndarray, labels: np.ndarray, *, folds: int = 5, seed: int = 0) -> Probe:
     """Logistic regression from states (samples, width) to labels (samples,)."""
     _check(states, labels)
+    rarest = int(np.unique(labels, return_counts=True)[1].min())
+    if rarest < folds:
+        raise ValueError(f"the rarest label occurs {rarest} times; {folds} folds need {folds}")
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed)
     scores = cross_val_score(_classifier(), states, labels, cv=splits)
     shuffled = np.random.default_rng(seed).permutation(labels)

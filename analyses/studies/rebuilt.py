@@ -22,6 +22,8 @@ from manifold import (
 from training import RunConfig, train
 
 TAU = 0.05
+INDUCTION = ("1:M", "2:I_c I->V1", "2:I_r I->V1", "out:I_c V2", "out:I_r V2")
+"""The induction circuit: attend to the previous token, match it, copy what is attended to."""
 
 
 def config(settings: Settings, seed: int) -> RunConfig:
@@ -81,6 +83,8 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
         "captured": captured,
         "captured_by_chance": chance,
         "circuit": found.essential,
+        "missing_of_induction": sorted(set(INDUCTION) - set(found.essential)),
+        "note": found.note,
         "circuit_loss": found.loss,
         "tau": TAU,
         "path": found.path.to_dict(orient="list"),
@@ -88,8 +92,26 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
     }
 
 
+def _finding(facts: dict) -> str:
+    circuit, missing = facts["circuit"], facts["missing_of_induction"]
+    head = (
+        f"A trained two-layer transformer rebuilt from its {facts['dim']} coordinates alone has "
+        f"loss {facts['loss']:.1e} (the network's own: {facts['network_loss']:.1e})"
+    )
+    if len(circuit) == facts["dim"] or facts["circuit_loss"] > facts["tau"]:
+        return f"{head}; {facts['note']}."
+    induction = (
+        "among them the whole induction circuit"
+        if not missing
+        else f"without {', '.join(missing)} of the induction circuit"
+    )
+    return (
+        f"{head}; {len(circuit)} of them are enough for {facts['circuit_loss']:.3f}, {induction}: "
+        f"{', '.join(circuit)}."
+    )
+
+
 def section(facts: dict) -> Section:
-    circuit = ", ".join(facts["circuit"])
     final, chance = facts["captured"]["final"], facts["captured_by_chance"]["final"]
     shares = "; ".join(
         f"{m} {share:.2f} (chance {chance[m]['mean']:.3f} "
@@ -105,12 +127,7 @@ def section(facts: dict) -> Section:
     return Section(
         anchor="rebuilt",
         title="A standard transformer, rebuilt from its coordinates",
-        findings=(
-            f"A trained two-layer transformer rebuilt from its {facts['dim']} coordinates alone "
-            f"has loss {facts['loss']:.4f} (the network's own: {facts['network_loss']:.4f}); "
-            f"{len(facts['circuit'])} of them are enough for {facts['circuit_loss']:.3f}: "
-            f"{circuit}.",
-        ),
+        findings=(_finding(facts),),
         text=(
             "The network (no LayerNorm, no MLP) is lifted exactly to effective matrices between "
             "paths, the softmax gauge is removed, and what remains is projected. Captured share of "
@@ -134,7 +151,7 @@ def _figure(facts: dict) -> Figure:
         bars.barh(names, values, color=colors)
         bars.axvline(0, color="black", lw=0.6)
         bars.set(title="essential coordinates", xlabel="value")
-        curve.plot(path["remaining"], path["loss"], color=PALETTE[0])
+        curve.plot(path["left"], path["loss"], color=PALETTE[0])
         curve.axhline(facts["tau"], color="black", lw=0.6, ls="--")
         curve.set(
             title="loss while eliminating",

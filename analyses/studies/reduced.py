@@ -27,7 +27,7 @@ SHOWN = {
 
 def configs(settings: Settings, seed: int) -> list[RunConfig]:
     """One run from zero, and several from small random weights."""
-    starts = [(0.0, 0)] + [(0.01, k) for k in range(settings.small_seeds)]
+    starts = [(0.0, 0)] + [(0.01, 1 + k) for k in range(settings.small_seeds)]
     return [
         RunConfig(
             **{
