@@ -80,7 +80,7 @@ class Settings:
     cells: tuple[Cell, ...] = (
         _cot("usual"),
         _cot("aligned"),
-        _dense_ssm(4, (4, 5, 6), seeds=2, steps=600),
+        _dense_ssm(4, (4, 5, 6), seeds=3, steps=600),
     )
     circuit_samples: int = 256
 

@@ -30,7 +30,7 @@ def config(cell: Cell) -> RunConfig:
             "batch_size": 64,
             "eval_every": 25,
             "eval_size": 600,
-            "stop": {"loss": 0.02, "patience": 300},
+            "stop": {"loss": 0.02, "patience": 300, "margin": 0.1},
             "checkpoints": {"every": 128},
         }
     )

@@ -51,11 +51,18 @@ class Family(Protocol):
 def lookup(table: Tensor, index: Tensor) -> Tensor:
     """Rows of `table` (..., rows, width) at `index` (..., batch, time): (..., batch, time, width).
 
-    The member axis of `table`, where there is one, is that of `index`.
+    The member axis of `table`, where there is one, is that of `index`. ValueError for an index
+    outside the table: sequences longer than the model's context, or tokens it does not know.
     """
+    rows, width = table.shape[-2:]
+    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < rows:
+        raise ValueError(
+            f"token or position ids run from {int(index.min())} to {int(index.max())}; this model "
+            f"has 0 to {rows - 1} (its vocabulary or its context)"
+        )
     if table.ndim == 2:
         return table[index]
-    members, rows, width = table.shape
+    members = len(table)
     offset = (
         torch.arange(members, device=index.device).view(members, *(1,) * (index.ndim - 1)) * rows
     )
