@@ -1,31 +1,21 @@
 """Branches of fixed points by pseudo-arclength continuation, and their folds.
 
 A fixed point of the flow with weight decay is followed through a parameter of the data or the
-decay; at a fold (saddle-node) two fixed points meet and vanish. Theory, section 5; the methods
-are those of Keller (pseudo-arclength) and of Moore and Spence (extended system for folds).
+decay, around folds. Theory, section 5; the method is Keller's pseudo-arclength continuation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
 from manifold.field import ReducedField
+from manifold.fold import NEWTON_STEPS, Equations, Fold, newton, refine_fold
 
 PARAMETERS = ("f_v", "f_r", "weight_decay")
-NEWTON_STEPS = 12
-
-
-class Equations(Protocol):
-    """F(x, p) = 0 with its derivatives; anything that has these three can be continued."""
-
-    def residual(self, x: np.ndarray, p: float) -> np.ndarray: ...
-    def jacobian(self, x: np.ndarray, p: float) -> np.ndarray: ...
-    def parameter_derivative(self, x: np.ndarray, p: float) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,24 +42,6 @@ class FieldEquations:
     def parameter_derivative(self, x: np.ndarray, p: float) -> np.ndarray:
         field, _ = self._at(p)
         return field.parameter_derivative(x, self.parameter)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fold:
-    """A saddle-node: F = 0, J v = 0, |v| = 1.
-
-    transversality: w . dF/dp and quadratic: w . D^2 F(v, v), w the left null vector with
-    w . v = 1; both differ from 0 at a non-degenerate fold. residual: largest entry of the
-    extended system. eigenvalues: of J, the one that crosses zero first.
-    """
-
-    value: float
-    state: np.ndarray
-    eigenvalues: np.ndarray
-    null_vector: np.ndarray
-    transversality: float
-    quadratic: float
-    residual: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,7 +78,7 @@ def equilibrium(
         state = field.integrate(state, [stretch], weight_decay)[-1]
         elapsed, stretch = elapsed + stretch, 2 * stretch
     equations = FieldEquations(field=field, parameter="weight_decay", weight_decay=weight_decay)
-    found = _newton(equations, state, weight_decay)
+    found = newton(equations, state, weight_decay)
     if found is None:
         raise RuntimeError("Newton's method does not converge from where the flow came to rest")
     return found
@@ -165,7 +137,7 @@ def continue_equations(
     turns by more than 0.2, grown by 1.3 otherwise. A sign change of dp/ds is refined to a fold.
     """
     walk = _Walk(equations, span, scale)
-    x = _newton(equations, np.asarray(start, dtype=float), span[0])
+    x = newton(equations, np.asarray(start, dtype=float), span[0])
     if x is None:
         raise RuntimeError(f"no fixed point near the start at parameter {span[0]}")
     here = walk.point(np.append(x / scale, 0.0), np.append(np.zeros_like(x), 1.0))
@@ -248,7 +220,7 @@ class _Walk:
         end = float(outside.y[-1] > 1)
         part = (end - inside.y[-1]) / (outside.y[-1] - inside.y[-1])
         x, p = self.state(np.append((inside.y + part * (outside.y - inside.y))[:-1], end))
-        found = _newton(self.equations, x, p)
+        found = newton(self.equations, x, p)
         if found is None:
             return None
         return self.point(np.append(found / self.scale, end), inside.tangent)
@@ -275,75 +247,6 @@ class _Walk:
                 }
             )
         return pd.DataFrame(rows)
-
-
-def refine_fold(equations: Equations, x: np.ndarray, p: float, v: np.ndarray) -> Fold | None:
-    """Moore and Spence's system F = 0, J v = 0, v . v = 1 by Newton to rounding.
-
-    Second derivatives are central differences of J: D^2 F(v, .) is its derivative along v. They
-    only steer Newton; the equations themselves are exact. None where it does not converge.
-    """
-    x, v, n = np.array(x, dtype=float), v / np.linalg.norm(v), len(x)
-    best: tuple[float, np.ndarray, float, np.ndarray] = (np.inf, x, p, v)
-    for _ in range(3 * NEWTON_STEPS):
-        jacobian = equations.jacobian(x, p)
-        gap = np.concatenate([equations.residual(x, p), jacobian @ v, [(v @ v - 1) / 2]])
-        size = float(np.abs(gap).max())
-        if not np.isfinite(size) or (size >= best[0] and best[0] < 1e-10):
-            break
-        if size < best[0]:
-            best = (size, x, p, v)
-        system = np.zeros((2 * n + 1, 2 * n + 1))
-        system[:n, :n] = system[n : 2 * n, n + 1 :] = jacobian
-        system[:n, n] = equations.parameter_derivative(x, p)
-        system[n : 2 * n, :n] = _along(equations, x, p, v)
-        system[n : 2 * n, n] = _in_parameter(equations, x, p, v)
-        system[-1, n + 1 :] = v
-        move = np.linalg.lstsq(system, -gap, rcond=None)[0]
-        x, p, v = x + move[:n], p + move[n], v + move[n + 1 :]
-    size, x, p, v = best
-    return _fold(equations, x, p, v, size) if size < 1e-8 else None
-
-
-def _fold(equations: Equations, x: np.ndarray, p: float, v: np.ndarray, residual: float) -> Fold:
-    jacobian = equations.jacobian(x, p)
-    left = np.linalg.svd(jacobian)[0][:, -1]
-    left = left / (left @ v)
-    values = np.linalg.eigvals(jacobian)
-    return Fold(
-        value=float(p),
-        state=x,
-        eigenvalues=values[np.argsort(np.abs(values))],
-        null_vector=v if v[np.argmax(np.abs(v))] > 0 else -v,
-        transversality=float(left @ equations.parameter_derivative(x, p)),
-        quadratic=float(left @ _along(equations, x, p, v) @ v),
-        residual=residual,
-    )
-
-
-def _along(equations: Equations, x: np.ndarray, p: float, v: np.ndarray) -> np.ndarray:
-    """D^2 F(v, .), (n, n)."""
-    h = 1e-4 * max(1.0, float(np.abs(x).max()))
-    return (equations.jacobian(x + h * v, p) - equations.jacobian(x - h * v, p)) / (2 * h)
-
-
-def _in_parameter(equations: Equations, x: np.ndarray, p: float, v: np.ndarray) -> np.ndarray:
-    """d(J v)/dp = D_x (dF/dp) v."""
-    h = 1e-4 * max(1.0, float(np.abs(x).max()))
-    slopes = [equations.parameter_derivative(x + s * h * v, p) for s in (1, -1)]
-    return (slopes[0] - slopes[1]) / (2 * h)
-
-
-def _newton(equations: Equations, x: np.ndarray, p: float) -> np.ndarray | None:
-    """A zero of F(., p) near x, to rounding, or None."""
-    for _ in range(NEWTON_STEPS):
-        move = np.linalg.solve(equations.jacobian(x, p), -equations.residual(x, p))
-        x = x + move
-        if not np.isfinite(move).all():
-            return None
-        if np.abs(move).max() < 1e-11 * max(1.0, np.abs(x).max()):
-            return x
-    return x if np.abs(equations.residual(x, p)).max() < 1e-9 else None
 
 
 def _states(table: pd.DataFrame) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ class Sequences:
     tokens: np.ndarray
     target: np.ndarray
     positions: np.ndarray
+
+    def __getitem__(self, rows: np.ndarray) -> Sequences:
+        return replace(self, tokens=self.tokens[rows], target=self.target[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,6 +145,13 @@ class GramModel:
             return torch.cat(
                 [_score(self._logits(point, p), p.target) for p in self._pieces]
             ).numpy()
+
+    def signature(self, c: np.ndarray) -> np.ndarray:
+        """Loss and sum of squared logits of each sequence, (S, 2): equal for equal functions."""
+        point = torch.tensor(c, dtype=torch.float64)
+        with torch.no_grad():
+            logits = torch.cat([self._logits(point, piece) for piece in self._pieces])
+        return np.column_stack([self.losses(c), (logits**2).sum(1).numpy()])
 
     def gradient(self, c: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """d loss / d c, (dim,)."""

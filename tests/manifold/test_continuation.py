@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from manifold.continuation import continue_branch, continue_equations, equilibrium, refine_fold
+from manifold.continuation import continue_branch, continue_equations, equilibrium
 from manifold.field import reduced_field
+from manifold.fold import refine_fold
 from training.tasks.associative_recall import AssociativeRecall
 
 ROTATION = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]

@@ -83,6 +83,18 @@ def test_placements_and_renamings_do_not_change_the_loss():
     assert nearest.max() < 1e-12
 
 
+def test_orbits_that_are_one_function_are_merged_and_nothing_changes():
+    field = reduced_field(LARGER, coordinates="four")
+    orbits = LARGER.program.orbits()
+    model, weights = field._model(field.weights)
+    assert model.count == 690
+    assert abs(weights.sum() - 1) < 1e-12
+    for seed in range(3):
+        c = a_point(4, seed, 3.0)
+        full = full_losses(field.basis, c, LARGER, orbits.batch()).numpy()
+        assert abs(field.loss(c) - full @ orbits.weights()) < 1e-12
+
+
 def test_paper_basis_is_a_field_too():
     basis = paper_basis(SMALL)
     field = reduced_field(SMALL, coordinates=basis)
