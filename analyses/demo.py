@@ -6,18 +6,21 @@ it stopped, and `kappalens report DIR` renders without training.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import queue
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
 from analyses.settings import FULL, QUICK, Settings
 from analyses.studies import STUDIES
+from training.processes import worker_pool
 
 Watch = Callable[[str, float, str], None]
 """watch(study, fraction done, what is happening)."""
@@ -39,7 +42,7 @@ def demo(
     settings = QUICK if quick else FULL
     _claim(out, {"schema_version": SCHEMA_VERSION, "seed": seed, "quick": quick})
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with _locked(out), context.Manager() as manager, worker_pool(workers) as pool:
         messages = manager.Queue()
         futures: dict[str, Future[None]] = {}
         for job, study in jobs(settings):
@@ -72,11 +75,19 @@ def _claim(out: Path, identity: dict) -> None:
         write_json(stamp, identity)
 
 
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Hold the folder against a second demo; the lock goes with the process, however it ends."""
+    with (out / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{out} is in use by another demo; wait for it or use --out") from None
+        yield
+
+
 def _work(out: Path, job: str, study: str, settings: Settings, seed: int, messages) -> None:
     """One job, in a process of its own."""
-    import torch
-
-    torch.set_num_threads(1)
     start = time.perf_counter()
 
     def progress(fraction: float, text: str) -> None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import multiprocessing
 import queue
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from training.config import RunConfig
 from training.naming import describe
+from training.processes import worker_pool
 from training.sample_size import NStar, Progress, sample_size
 
 BOUNDS = ("=", ">=", "<=", "undetermined")
@@ -294,8 +295,7 @@ def _in_processes(
     workers: int,
     report: Callable[[str, float, str], None],
 ) -> dict[str, NStar]:
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with multiprocessing.get_context("spawn").Manager() as manager, worker_pool(workers) as pool:
         messages = manager.Queue()
         futures: dict[str, Future[NStar]] = {
             name: pool.submit(_one_search, name, part, arguments, messages)
