@@ -20,7 +20,7 @@ from pathlib import Path
 from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
 from analyses.settings import FULL, QUICK, Settings
 from analyses.studies import STUDIES
-from training.processes import worker_pool
+from training.processes import tell, worker_pool
 
 Watch = Callable[[str, float, str], None]
 """watch(study, fraction done, what is happening)."""
@@ -41,13 +41,11 @@ def demo(
     """
     settings = QUICK if quick else FULL
     _claim(out, {"schema_version": SCHEMA_VERSION, "seed": seed, "quick": quick})
-    context = multiprocessing.get_context("spawn")
-    with _locked(out), context.Manager() as manager, worker_pool(workers) as pool:
-        messages = manager.Queue()
+    with _locked(out), worker_pool(workers) as (pool, messages):
         futures: dict[str, Future[None]] = {}
         for job, study in jobs(settings):
             if not (out / "facts" / f"{job}.json").exists():
-                futures[job] = pool.submit(_work, out, job, study, settings, seed, messages)
+                futures[job] = pool.submit(_work, out, job, study, settings, seed)
             elif watch:
                 watch(job, 1.0, "done before")
         _follow(futures, messages, watch)
@@ -86,12 +84,12 @@ def _locked(out: Path) -> Iterator[None]:
         yield
 
 
-def _work(out: Path, job: str, study: str, settings: Settings, seed: int, messages) -> None:
+def _work(out: Path, job: str, study: str, settings: Settings, seed: int) -> None:
     """One job, in a process of its own."""
     start = time.perf_counter()
 
     def progress(fraction: float, text: str) -> None:
-        messages.put((job, fraction, text))
+        tell(job, fraction, text)
 
     facts = STUDIES[study].run(out, _only(settings, job), seed, progress)
     facts["seconds"] = time.perf_counter() - start

@@ -9,7 +9,6 @@ against kappa_sep and not against 1: above it lengths share, below it they inter
 
 from __future__ import annotations
 
-import multiprocessing
 import queue
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +18,7 @@ from typing import Any
 
 from training.config import RunConfig
 from training.naming import describe
-from training.processes import worker_pool
+from training.processes import tell, worker_pool
 from training.sample_size import NStar, Progress, sample_size
 
 BOUNDS = ("=", ">=", "<=", "undetermined")
@@ -295,11 +294,9 @@ def _in_processes(
     workers: int,
     report: Callable[[str, float, str], None],
 ) -> dict[str, NStar]:
-    with multiprocessing.get_context("spawn").Manager() as manager, worker_pool(workers) as pool:
-        messages = manager.Queue()
+    with worker_pool(workers) as (pool, messages):
         futures: dict[str, Future[NStar]] = {
-            name: pool.submit(_one_search, name, part, arguments, messages)
-            for name, part in configs.items()
+            name: pool.submit(_one_search, name, part, arguments) for name, part in configs.items()
         }
         while not all(future.done() for future in futures.values()):
             try:
@@ -309,5 +306,5 @@ def _in_processes(
         return {name: future.result() for name, future in futures.items()}
 
 
-def _one_search(name: str, config: RunConfig, arguments: dict[str, Any], messages: Any) -> NStar:
-    return sample_size(config, progress=lambda s, t: messages.put((name, s, t)), **arguments)
+def _one_search(name: str, config: RunConfig, arguments: dict[str, Any]) -> NStar:
+    return sample_size(config, progress=lambda s, t: tell(name, s, t), **arguments)
