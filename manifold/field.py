@@ -35,9 +35,9 @@ class ReducedField:
     """
 
     task: AssociativeRecall
-    basis: Basis
+    basis: Basis = field(repr=False)
     names: tuple[str, ...]
-    population: Population
+    population: Population = field(repr=False)
     _query: tuple[float, float]  # f_r, f_v
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 from typing import Any
 
 import numpy as np
@@ -162,12 +162,7 @@ class Program:
         values = {ALWAYS: 1.0, **self.factors(**self.parameters)}
         drawn = Drawn(size)
         for draw in self.draws:
-            chance = sum(
-                mask * (values[name] / np.maximum(mask.sum(1, keepdims=True), 1))
-                for name, mask in draw.alternatives(drawn)
-            )
-            edges = np.cumsum(chance, axis=1)
-            value = (edges <= rng.random((size, 1)) * edges[:, -1:]).sum(1)
+            value = _choose(draw.alternatives(drawn), values, rng.random(size))
             drawn = Drawn(size, {**drawn, draw.name: value})
         tracks = rng.random((size, len(self.blocks))).argsort(1)
         offsets = rng.integers(self.track_slots, size=(size, len(self.blocks)))
@@ -282,6 +277,20 @@ def merge(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         key, span = key * size + column, span * size
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     return first, group
+
+
+def _choose(
+    alternatives: Sequence[tuple[str, np.ndarray]], values: Mapping[str, Any], uniform: np.ndarray
+) -> np.ndarray:
+    """A value for each state, (states,), by inverting the cumulative distribution at `uniform`."""
+    chance = np.zeros(alternatives[0][1].shape)
+    for name, mask in alternatives:
+        count = mask @ np.ones(mask.shape[1])
+        chance += mask * (values[name] / np.maximum(count, 1.0))[:, None]
+    edges = np.ascontiguousarray(chance.T)
+    for before, here in pairwise(edges):  # a cumulative sum in place, three times faster
+        here += before
+    return (edges <= uniform * edges[-1]).sum(0)
 
 
 def _as_batch(laid: Laid, positions: np.ndarray) -> Batch:
