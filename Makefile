@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint wheel clean
+.PHONY: demo test slow lint wheel readme clean
 
 demo: .venv/installed
 	$(BIN)/kappalens demo
@@ -32,3 +32,7 @@ wheel: .venv/installed
 
 clean:
 	rm -rf .venv dist runs/demo
+
+# The README's findings and pictures, from the last demo.
+readme: .venv/installed
+	$(BIN)/python -m analyses.readme

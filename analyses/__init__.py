@@ -1,5 +1,10 @@
 """What a person asks for: the demo, reports, and the command line."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analyses.reporting import report
+
 __all__ = ["report"]
 
 

@@ -8,7 +8,7 @@ import seaborn as sns
 
 from analyses.figures import PALETTE, Figure, canvas, svg
 from circuits import gradient_cosines, length_matrix, patch_nodes
-from circuits.contrast import contrast
+from circuits.contrast import contrast, length_task
 from probes import linear_probe, transfer
 from training import Run
 from training.naming import describe
@@ -22,13 +22,13 @@ def circuit_facts(run: Run, *, samples: int, seed: int) -> dict:
     matrix = length_matrix(run, samples=samples, seed=seed)
     cosines = gradient_cosines(run, samples=samples, seed=seed)
     probes, read = _probes(run, samples, seed)
-    task = run.task
+    task = describe("task", run.task)
     return {
-        "task": f"Z_{task.modulus}",
+        "task": f"Z_{task['modulus']}",
         "family": describe("family", run.family)["name"],
-        "format": task.format,
-        "layout": task.layout,
-        "lengths": list(task.lengths),
+        "format": task["format"],
+        "layout": task["layout"],
+        "lengths": task["lengths"],
         "run_id": run.config.run_id,
         "train_size": run.config.train_size,
         "step": matrix.step,
@@ -57,8 +57,9 @@ def circuit_facts(run: Run, *, samples: int, seed: int) -> dict:
 def _probes(run: Run, samples: int, seed: int) -> tuple[dict, pd.DataFrame]:
     """Linear probes of the answer from the final state, by length and between lengths."""
     params, read, found = run[run.steps[-1]].params(), {}, {}
-    for length in run.task.lengths:
-        pair = contrast(run.family, params, run.task, length, samples, seed)
+    task = length_task(run.task)
+    for length in task.lengths:
+        pair = contrast(run.family, params, task, length, samples, seed)
         states = pair.clean_state.double().numpy()
         answers = pair.clean.targets[:, pair.final]
         if np.unique(answers, return_counts=True)[1].min() < FEWEST:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 app = typer.Typer(
     name="kappalens",
@@ -69,7 +69,7 @@ def demo(
     from analyses.demo import demo as run_demo
 
     with _bars(json_) as bars:
-        rows: dict[str, int] = {}
+        rows: dict[str, TaskID] = {}
 
         def watch(job: str, fraction: float, text: str) -> None:
             if job not in rows:
@@ -155,7 +155,8 @@ def main() -> None:
         typer.echo("error: " + " ".join(str(error).split()), err=True)
         sys.exit(2)
     except Exception as error:
-        if hasattr(error, "exit_code") and hasattr(error, "format_message"):
-            typer.echo(f"error: {error.format_message()}", err=True)
-            sys.exit(error.exit_code)
-        raise
+        usage = getattr(error, "format_message", None)  # what the command's parser raises
+        if usage is None:
+            raise
+        typer.echo("error: " + " ".join(usage().split()), err=True)
+        sys.exit(2)

@@ -20,6 +20,7 @@ from pathlib import Path
 from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
 from analyses.settings import FULL, QUICK, Settings
 from analyses.studies import STUDIES
+from analyses.studies.base import Section
 from training.processes import tell, worker_pool
 
 Watch = Callable[[str, float, str], None]
@@ -140,10 +141,7 @@ def load_facts(out: Path) -> dict[str, dict]:
 def write_report(out: Path) -> Path:
     """report.html and report.json from the facts in `out`."""
     facts, stamp = load_facts(out), json.loads((out / "demo.json").read_text())
-    cells = [f for f in facts.values() if "kappa" in f]
-    sections = [
-        STUDIES[name].section(cells if name == "sharing" else facts[name]) for name in STUDIES
-    ]
+    sections = sections_of(facts)
     seconds = sum(f["seconds"] for f in facts.values())
     notes = {
         "seed": str(stamp["seed"]),
@@ -159,14 +157,24 @@ def write_report(out: Path) -> Path:
         lead = "QUICK SETTING, which checks the path and not the science. " + lead
     title = "How these models learnt: coordinates, bifurcations, circuits and kappa"
     page = render(title=title, lead=lead, sections=sections, notes=notes)
-    write_json(out / "report.json", report_json(facts, cells, stamp))
+    write_json(out / "report.json", report_json(facts, stamp))
     return write_text(out / "report.html", page)
 
 
-def report_json(facts: dict[str, dict], cells: list[dict], stamp: dict) -> dict:
+def sections_of(facts: dict[str, dict]) -> list[Section]:
+    """The report's sections, in order."""
+    cells = [f for f in facts.values() if "kappa" in f]
+    return [
+        study.section(cells) if name == "sharing" else study.section(facts[name])
+        for name, study in STUDIES.items()
+    ]
+
+
+def report_json(facts: dict[str, dict], stamp: dict) -> dict:
     """The facts under the report's public keys."""
     reduced, confinement = facts["reduced"], facts["confinement"]
     folds, rebuilt = facts["folds"], facts["rebuilt"]
+    cells = [f for f in facts.values() if "kappa" in f]
     return {
         "schema_version": SCHEMA_VERSION,
         "quick": stamp["quick"],

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure as Canvas
 
 PALETTE = sns.color_palette("colorblind")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "kappalens",
     "font.family": "sans-serif",
@@ -44,7 +45,7 @@ class Figure:
 
 @contextmanager
 def canvas(
-    columns: int = 1, width: float = 7.2, height: float = 3.2, **grid: object
+    columns: int = 1, width: float = 7.2, height: float = 3.2, **grid: Any
 ) -> Iterator[tuple[Canvas, Sequence[Axes]]]:
     """A row of panels under the house style; no global state is touched."""
     with mpl.rc_context(STYLE):
@@ -63,6 +64,6 @@ def svg(figure: Canvas) -> str:
     return re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
 
 
-def line_style(index: int) -> dict[str, object]:
+def line_style(index: int) -> dict[str, Any]:
     """Colour and dash together, so that neither is needed alone."""
     return {"color": PALETTE[index % len(PALETTE)], "linestyle": DASHES[index // len(PALETTE)]}

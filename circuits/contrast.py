@@ -10,7 +10,17 @@ from torch import Tensor
 
 from probes import Site, final_site, read_state
 from training.families.base import Family, Params
-from training.tasks.base import Batch
+from training.tasks.base import Batch, LengthTask, Task
+
+
+def length_task(task: Task) -> LengthTask:
+    """`task` if its sequences come in lengths; ValueError otherwise."""
+    if isinstance(task, LengthTask):
+        return task
+    raise ValueError(
+        f"{type(task).__name__} has no lengths; circuits by length need a task that has, such as "
+        "modular_addition"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +65,9 @@ def answer_gap(logits: Tensor, clean: Batch, corrupt: Batch, final: int) -> Tens
     return logits[rows, final, right] - logits[rows, final, wrong]
 
 
-def contrast(family: Family, params: Params, task, length: int, count: int, seed: int) -> Contrast:
+def contrast(
+    family: Family, params: Params, task: LengthTask, length: int, count: int, seed: int
+) -> Contrast:
     """`count` pairs of one length (fewer where fewer sequences exist), run through one model."""
     clean = task.sequences(length, count, seed)
     corrupt = task.corrupt(clean, seed)

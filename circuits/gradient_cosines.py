@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from circuits.contrast import length_task
 from training import Run
 from training.families.base import Family
-from training.tasks.base import Batch
+from training.tasks.base import Batch, LengthTask
 
 GROUPS = ("same step", "same position", "neither")
 
@@ -37,7 +38,7 @@ class GradientCosines:
 def gradient_cosines(
     run: Run, *, samples: int = 256, above: float = 0.1, seed: int = 0
 ) -> GradientCosines:
-    """Over the checkpoints whose joint validation loss is above `above` of chance, log(modulus).
+    """Over the checkpoints whose joint validation loss is above `above` of chance, log(n_answers).
 
     Theory, section 8, step-resolved: same step, different step at the same absolute position,
     neither. A step's gradient is that of the mean cross-entropy at that step over sequences of
@@ -46,20 +47,21 @@ def gradient_cosines(
     losses = run.metrics.dropna(subset=["validation_loss"]).set_index("step")["validation_loss"]
     if losses.empty:
         raise ValueError("the run has no validation loss on record: set eval_every in its config")
-    chance = np.log(run.task.modulus)
+    task = length_task(run.task)
+    chance = np.log(task.n_answers)
     clock = {step: run[step].time for step in run.steps}
     used = [s for s in run.steps if np.interp(s, losses.index, losses) > above * chance]
     used = [s for s in used if s != run.steps[-1]]
     after = {s: run.steps[run.steps.index(s) + 1] for s in used}
     weight = np.array([clock[after[s]] - clock[s] for s in used])
-    batches = {n: run.task.sequences(n, samples, seed) for n in run.task.lengths}
-    cells = _cells(run.task, batches)
+    batches = {n: task.sequences(n, samples, seed) for n in task.lengths}
+    cells = _cells(task, batches)
     stacked = [_cosines(run.family, run[s].params(), batches, cells) for s in used]
     cosine = np.average(stacked, axis=0, weights=weight) if used else None
     return _summary(cells, cosine, tuple(used), seed)
 
 
-def _cells(task, batches: dict[int, Batch]) -> list[tuple[int, int, int, int]]:
+def _cells(task: LengthTask, batches: dict[int, Batch]) -> list[tuple[int, int, int, int]]:
     """(length, step, time index, absolute position) of every supervised step of every length."""
     cells = []
     for length, batch in batches.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from circuits.contrast import Contrast, contrast
+from circuits.contrast import Contrast, contrast, length_task
 from circuits.subspace import kept, random_subspace, smallest_subspace
 from training import Run
 
@@ -76,10 +76,10 @@ def length_matrix(
     or its gap is below 0.3 logits.
     """
     step = run.steps[-1] if step is None else step
-    lengths = tuple(run.task.lengths)
-    family, params = run.family, run[step].params()
-    fit = [contrast(family, params, run.task, n, samples, 2 * seed) for n in lengths]
-    test = [contrast(family, params, run.task, n, samples, 2 * seed + 1) for n in lengths]
+    task, family, params = length_task(run.task), run.family, run[step].params()
+    lengths = task.lengths
+    fit = [contrast(family, params, task, n, samples, 2 * seed) for n in lengths]
+    test = [contrast(family, params, task, n, samples, 2 * seed + 1) for n in lengths]
     learnt = np.array([min(a.accuracy, b.accuracy) for a, b in zip(fit, test, strict=True)])
     gap = np.array([min(a.gap, b.gap) for a, b in zip(fit, test, strict=True)])
     usable = (learnt >= MINIMUM_ACCURACY) & (gap >= MINIMUM_GAP)
@@ -97,7 +97,7 @@ def length_matrix(
         draws = [
             random_subspace(width, size, generator, subspace.dtype) for _ in range(random_draws)
         ]
-        for j in np.flatnonzero(usable):
+        for j in np.flatnonzero(usable).tolist():
             scores[i, j] = kept(family, params, test[j], subspace).numpy()
             values = [kept(family, params, test[j], draw).mean().item() for draw in draws]
             randoms[i, j] = np.array(values)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from circuits.contrast import contrast
+from circuits.contrast import contrast, length_task
 from probes import run_with_tap
 from training import Run
 from training.families.base import Family, Params
@@ -70,9 +70,9 @@ def patch_nodes(
     matter. effect is missing where the gap is below 0.3 logits (undefined there).
     """
     step = run.steps[-1] if step is None else step
-    family, params, rows = run.family, run[step].params(), []
-    for length in run.task.lengths:
-        pair = contrast(family, params, run.task, length, samples, seed)
+    task, family, params, rows = length_task(run.task), run.family, run[step].params(), []
+    for length in task.lengths:
+        pair = contrast(family, params, task, length, samples, seed)
         other = _cache(family, params, pair.corrupt)
         for node in nodes(family, params, pair.clean):
             if node.hook.startswith("hook_state") and int(node.hook.split(".")[1]) > pair.final:

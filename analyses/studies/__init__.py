@@ -1,10 +1,12 @@
 """The studies of the demo: each turns runs into facts, and facts into one section of a report."""
 
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from analyses.studies import confinement, folds, rebuilt, reduced, sharing
 
-STUDIES = MappingProxyType(
+STUDIES: Mapping[str, Any] = MappingProxyType(
     {
         "reduced": reduced,
         "confinement": confinement,

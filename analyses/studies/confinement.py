@@ -48,11 +48,11 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
 
 
 def _nested(table: pd.DataFrame) -> dict:
-    """basis -> matrix -> batch -> mean share."""
-    mean = table.groupby(["basis", "matrix", "batch"])["share"].mean()
+    """basis -> matrix -> batch -> share."""
     nested: dict = {}
-    for (basis, matrix, batch), share in mean.items():
-        nested.setdefault(basis, {}).setdefault(matrix, {})[str(batch)] = float(share)
+    for row in table.to_dict(orient="records"):
+        shares = nested.setdefault(row["basis"], {}).setdefault(row["matrix"], {})
+        shares[str(row["batch"])] = row["share"]
     return nested
 
 

@@ -85,6 +85,35 @@ class Task(Protocol):
         ...
 
 
+@runtime_checkable
+class LengthTask(Task, Protocol):
+    """A task whose sequences come in lengths, so that circuits can be read by length.
+
+    lengths: those it draws. n_answers: how many final answers there are (chance is 1 / n_answers).
+    """
+
+    @property
+    def lengths(self) -> tuple[int, ...]: ...
+    @property
+    def n_answers(self) -> int: ...
+
+    def sequences(self, length: int, count: int, seed: int) -> Batch:
+        """At most `count` held-out sequences of one length."""
+        ...
+
+    def corrupt(self, batch: Batch, seed: int) -> Batch:
+        """The same sequences with one input changed, so that the final answer changes."""
+        ...
+
+    def final(self, batch: Batch) -> np.ndarray:
+        """(batch,) index of the token at which the final answer is predicted."""
+        ...
+
+    def step(self, batch: Batch) -> np.ndarray:
+        """(batch, time) which step is predicted there, from 1; 0 where nothing is supervised."""
+        ...
+
+
 def generator(*key: int) -> np.random.Generator:
     """A counter-based generator that is a function of its integers alone."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([int(k) for k in key])))

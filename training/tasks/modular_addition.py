@@ -65,6 +65,10 @@ class ModularAddition:
             raise ValueError("ModularAddition: " + "; ".join(problems))
 
     @property
+    def n_answers(self) -> int:
+        return self.modulus
+
+    @property
     def vocabulary(self) -> int:
         """Numbers, "=" and padding: m + 2."""
         return self.modulus + 2
