@@ -29,7 +29,10 @@ def loss_gradient(basis: Basis, matrices: Mapping[str, np.ndarray], batch: Batch
     tokens, positions, targets = map(
         torch.from_numpy, (batch.tokens, batch.positions, batch.targets)
     )
-    logits = model.forward(params, tokens, positions)
+    if (targets[:, :-1] == IGNORE).all():
+        logits, targets = model.forward_last(params, tokens, positions), targets[:, -1:]
+    else:
+        logits = model.forward(params, tokens, positions)
     loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE)
     gradients = torch.autograd.grad(loss, trained)
     return {block: g.numpy() for block, g in zip(names, gradients, strict=True)}

@@ -103,8 +103,10 @@ class Stack:
         or gradient is not finite; their parameters are spoilt, the others' are right.
         """
         tokens, positions, targets = self._tensors(batches)
-        logits = self.family.forward(self._trained | self._frozen, tokens, positions)
-        losses = _mean_loss(logits, targets)
+        forward = self.family.forward
+        if hasattr(self.family, "forward_last") and not (targets[..., :-1] != IGNORE).any():
+            forward, targets = self.family.forward_last, targets[..., -1:]  # type: ignore[attr-defined]
+        losses = _mean_loss(forward(self._trained | self._frozen, tokens, positions), targets)
         gradients = torch.autograd.grad(
             losses.sum(), list(self._trained.values()), allow_unused=True, materialize_grads=True
         )

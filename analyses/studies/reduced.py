@@ -40,7 +40,10 @@ def configs(settings: Settings, seed: int) -> list[RunConfig]:
                 "seeds": {"init": seed + k, "data": seed + k, "eval": seed},
                 "eval_every": max(1, settings.recall_steps // 20),
                 "eval_size": 1000,
-                "checkpoints": {"every": max(1, settings.recall_steps // 80)},
+                "checkpoints": {
+                    "every": max(1, settings.recall_steps // 80),
+                    "steps": settings.error_times,
+                },
             }
         )
         for scale, k in starts

@@ -16,7 +16,8 @@ from analyses.circuit_facts import (
 from analyses.figures import PALETTE, Figure, canvas, svg
 from analyses.settings import Cell, Settings
 from analyses.studies.base import Progress, Section, interval
-from training import RunConfig, open_run, sharing_factor
+from circuits.length_matrix import MINIMUM_ACCURACY
+from training import Run, RunConfig, SharingFactor, open_run, sharing_factor
 
 
 def config(cell: Cell) -> RunConfig:
@@ -47,14 +48,25 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
         progress=lambda share, text: progress(0.9 * share, text),
     )
     record = factor.record()
-    solved = factor.joint.solved
     facts = {"kappa": record, "sentence": factor.sentence(), "circuits": None}
-    if solved:
+    joint = _to_read(factor)
+    if joint is not None:
         progress(0.9, "circuits of the joint model")
-        best = open_run(solved[max(solved)])
-        facts["circuits"] = circuit_facts(best, samples=settings.circuit_samples, seed=seed)
+        facts["circuits"] = circuit_facts(joint, samples=settings.circuit_samples, seed=seed)
     progress(1.0, "done")
     return facts
+
+
+def _to_read(factor: SharingFactor) -> Run | None:
+    """The joint model of the largest size whose every length is learnt, else of the largest."""
+    runs = [open_run(path) for path in factor.joint.solved.values()]
+    learnt = [run for run in runs if _worst(run) >= MINIMUM_ACCURACY]
+    return (learnt or runs or [None])[-1]
+
+
+def _worst(run: Run) -> float:
+    metrics = run.last.metrics
+    return min(metrics[f"accuracy.{kind}"] for kind in run.task.kinds)
 
 
 def section(cells: list[dict]) -> Section:
@@ -76,8 +88,8 @@ def section(cells: list[dict]) -> Section:
             "separate mechanisms; well above it they share, below it they interfere. N* is the "
             "smallest size on a grid of steps of 1.3 at which one member of the grid reaches a "
             "validation loss of 0.02; a bound is printed where a search ran out of data.",
-            "Circuits are read on the joint model that learnt the largest size tried, at lengths "
-            "it answers with at least 0.95 accuracy.",
+            "Circuits are read on the joint model of the largest size tried at which every length "
+            "was learnt, at lengths it answers with at least 0.95 accuracy.",
         ),
         figures=tuple(figures),
     )

@@ -86,6 +86,20 @@ def test_stacked_members_equal_single_ones(task, sequences):
         torch.testing.assert_close(together[k], alone, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (2, 1), (3, 2)])
+def test_the_last_position_alone_has_the_same_logits_and_gradients(task, sequences, layers, heads):
+    model = AttentionOnly(layers=layers, heads=heads, scale=0.5)
+    params = model.initialise(task, 0, torch.float64)
+    trained = {k: v.requires_grad_() for k, v in params.items() if k not in model.frozen}
+    found = []
+    for logits in (model.forward(params, *sequences), model.forward_last(params, *sequences)):
+        last = logits[:, -1:]
+        found.append((last, *torch.autograd.grad(last.square().sum(), list(trained.values()))))
+    assert model.forward_last(params, *sequences).shape == (6, 1, N)
+    for whole, alone in zip(*found, strict=True):
+        torch.testing.assert_close(alone, whole, rtol=1e-12, atol=1e-12)
+
+
 def test_a_later_token_changes_nothing_before_it(task, sequences):
     model = AttentionOnly(layers=2, heads=1, scale=0.5)
     params = model.initialise(task, 0, torch.float64)

@@ -99,6 +99,16 @@ class AttentionOnly:
     def forward(
         self, params: Params, tokens: Tensor, positions: Tensor, tap: Tap = no_tap
     ) -> Tensor:
+        return self._logits(params, tokens, positions, tap, slice(None))
+
+    def forward_last(self, params: Params, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Logits at the last position alone, (..., batch, 1, vocabulary)."""
+        return self._logits(params, tokens, positions, no_tap, slice(-1, None))
+
+    def _logits(
+        self, params: Params, tokens: Tensor, positions: Tensor, tap: Tap, read: slice
+    ) -> Tensor:
+        """Logits at the positions `read`; the last layer queries from these alone."""
         token = tap("hook_embed", lookup(params["embed.token"], tokens))
         position = tap("hook_pos_embed", lookup(params["embed.position"], positions))
         x = torch.cat([token, position], dim=-1)
@@ -107,13 +117,16 @@ class AttentionOnly:
         for layer in range(self.layers):
             name = f"blocks.{layer}"
             x = tap(f"{name}.hook_resid_pre", x)
-            query = torch.einsum("...btd,...hde->...bhte", x, params[f"{name}.attn.W"])
+            rows = read if layer == self.layers - 1 else slice(None)
+            here = x[..., rows, :]
+            query = torch.einsum("...btd,...hde->...bhte", here, params[f"{name}.attn.W"])
             scores = torch.einsum("...bhte,...bse->...bhts", query, x)
-            scores = tap(f"{name}.attn.hook_attn_scores", scores.masked_fill(future, -math.inf))
+            scores = scores.masked_fill(future[rows], -math.inf)
+            scores = tap(f"{name}.attn.hook_attn_scores", scores)
             pattern = tap(f"{name}.attn.hook_pattern", scores.softmax(dim=-1))
             result = torch.einsum("...bhts,...bsd->...bthd", pattern, x)
             result = tap(f"{name}.attn.hook_result", result)
-            x = tap(f"{name}.hook_resid_post", torch.cat([x, result.flatten(-2)], dim=-1))
+            x = tap(f"{name}.hook_resid_post", torch.cat([here, result.flatten(-2)], dim=-1))
         return torch.einsum("...btd,...vd->...btv", x, params["embed.token"] @ params["unembed.W"])
 
     def hook_names(self, time: int) -> tuple[str, ...]:

@@ -26,6 +26,9 @@ class Family(Protocol):
     Parameters are a flat mapping of name to tensor. Every parameter may carry one leading member
     axis; then tokens and positions carry it too: (K, batch, time), and logits are
     (K, batch, time, vocabulary).
+
+    A family may also have `forward_last(params, tokens, positions)`, the logits at the last
+    position alone, (..., batch, 1, vocabulary): training uses it where only that is supervised.
     """
 
     @property
