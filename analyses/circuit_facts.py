@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -17,10 +19,12 @@ FEWEST = 8
 """Sequences of each answer that a length must have to be probed."""
 
 
-def circuit_facts(run: Run, *, samples: int, seed: int) -> dict:
-    """Length matrix, gradient cosines, node patching and probe transfer of the last checkpoint."""
+def circuit_facts(run: Run, *, samples: int, seed: int, others: Sequence[Run] = ()) -> dict:
+    """Length matrix, node patching and probe transfer of the last checkpoint of a joint run, and
+    gradient cosines along its training, with that of `others` of the same task."""
     matrix = length_matrix(run, samples=samples, seed=seed)
-    cosines = gradient_cosines(run, samples=samples, seed=seed)
+    along = {r.run_id: r for r in (run, *others)}
+    cosines = gradient_cosines(list(along.values()), samples=samples, seed=seed)
     probes, read = _probes(run, samples, seed)
     task = describe("task", run.task)
     return {
@@ -47,10 +51,19 @@ def circuit_facts(run: Run, *, samples: int, seed: int) -> dict:
         "sentence": matrix.sentence(),
         "gradient_cosines": cosines.means,
         "gradient_cosines_interval": cosines.intervals,
-        "gradient_cosines_steps": list(cosines.steps),
+        "gradient_cosines_by_run": _by_run(cosines.table),
         "nodes": patch_nodes(run, samples=samples, seed=seed).to_dict(orient="list"),
         "probe": probes,
         "probe_transfer": read.to_numpy(),
+    }
+
+
+def _by_run(table: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Mean cosine of each group in each run."""
+    wide = table.pivot_table(index="run", columns="group", values="cosine")
+    return {
+        str(group): {str(r): float(v) for r, v in zip(wide.index, wide[group], strict=True)}
+        for group in wide.columns
     }
 
 
@@ -83,12 +96,55 @@ def label(facts: dict) -> str:
 
 def matrices_figure(cells: list[dict]) -> Figure:
     """Length matrices side by side, the random baseline under each value."""
-    rows = []
-    size = max(2.3 * len(cells), 3.0)
-    with canvas(len(cells), width=size + 1.0, height=2.9) as (figure, axes):
-        for axis, facts in zip(axes, cells, strict=True):
-            matrix = _array(facts["matrix"])
-            base = _array(facts["random_baseline"])
+    drawing = _by_length(
+        cells,
+        [_array(facts["matrix"]) for facts in cells],
+        [_array(facts["random_baseline"]) for facts in cells],
+        row="circuit of length n",
+    )
+    return Figure(
+        svg=drawing,
+        alt="Length matrices: faithfulness at the column's length of the row's circuit. "
+        + " ".join(f"{label(f)}: {f['sentence']}" for f in cells),
+        caption="Faithfulness of the subspace circuit of length n at length m; below it, in "
+        "parentheses, random subspaces of equal size. A dash: not learnt, so not read.",
+        table=pd.concat([_matrix_table(facts) for facts in cells], ignore_index=True),
+    )
+
+
+def probes_figure(cells: list[dict]) -> Figure:
+    """Probe transfer side by side, the shuffled control under each value."""
+    controls = [[p["control"] for p in facts["probe"].values()] for facts in cells]
+    rows = [
+        {"cell": label(facts), "trained at n": n, "read at m": m, "accuracy": value}
+        for facts in cells
+        for n, values in zip(facts["lengths"], facts["probe_transfer"], strict=True)
+        for m, value in zip(facts["lengths"], values, strict=True)
+    ]
+    drawing = _by_length(
+        cells,
+        [_array(facts["probe_transfer"]) for facts in cells],
+        [np.tile(_array(c)[:, None], (1, len(c))) for c in controls],
+        row="probe trained at length n",
+    )
+    return Figure(
+        svg=drawing,
+        alt="Accuracy at the column's length of a linear probe of the answer that was trained at "
+        "the row's length.",
+        caption="Accuracy at length m of a linear probe of the answer trained on final states of "
+        "length n; below it, in parentheses, the same probe on shuffled labels. A probe reads what "
+        "is there, not what is used.",
+        table=pd.DataFrame(rows),
+    )
+
+
+def _by_length(
+    cells: list[dict], values: list[np.ndarray], baselines: list[np.ndarray], row: str
+) -> str:
+    """One heat map for each cell, (n, m), with a baseline under each value."""
+    width = max(2.3 * len(cells), 3.0) + 1.0
+    with canvas(len(cells), width=width, height=3.0) as (figure, axes):
+        for axis, facts, matrix, base in zip(axes, cells, values, baselines, strict=True):
             text = [
                 [_entry(v, b) for v, b in zip(vs, bs, strict=True)]
                 for vs, bs in zip(matrix, base, strict=True)
@@ -111,18 +167,20 @@ def matrices_figure(cells: list[dict]) -> Figure:
             axis.set(
                 title=f"{facts['family']}\n{facts['format']}{layout}",
                 xlabel="read at length m",
-                ylabel="circuit of length n",
+                ylabel=row,
             )
-            rows.append(_matrix_table(facts))
-        drawing = svg(figure)
-    return Figure(
-        svg=drawing,
-        alt="Length matrices: faithfulness at the column's length of the row's circuit. "
-        + " ".join(f"{label(f)}: {f['sentence']}" for f in cells),
-        caption="Faithfulness of the subspace circuit of length n at length m; below it, in "
-        "parentheses, random subspaces of equal size. A dash: not learnt, so not read.",
-        table=pd.concat(rows, ignore_index=True),
-    )
+        return svg(figure)
+
+
+def figures_of(cells: list[dict]) -> list[Figure]:
+    """Every figure of the circuits of one cell or several side by side."""
+    probed = [facts for facts in cells if len(facts["probe"]) == len(facts["lengths"])]
+    return [
+        matrices_figure(cells),
+        cosines_figure(cells),
+        *([probes_figure(probed)] if probed else []),
+        *(nodes_figure(facts) for facts in cells),
+    ]
 
 
 def _array(values: object) -> np.ndarray:
@@ -186,7 +244,8 @@ def cosines_figure(cells: list[dict]) -> Figure:
         + "; ".join(f"{r['cell']}, {r['group']}: {r['cosine']:.2f}" for r in rows),
         caption="Same position: different steps at the same absolute position. Negative: what one "
         "length learns there, the other unlearns. Mean along training while the validation loss is "
-        "above a tenth of chance; bars: 95% bootstrap intervals over pairs of steps.",
+        "above a tenth of chance; bars: 95% bootstrap intervals over runs (over pairs of steps "
+        "where there is one run).",
         table=table,
     )
 
@@ -201,7 +260,7 @@ def nodes_figure(facts: dict) -> Figure:
             grid, ax=axis, annot=True, fmt=".2f", vmin=0, vmax=1, cmap="cividis", cbar=False,
             annot_kws={"fontsize": 8},
         )  # fmt: skip
-        axis.set(xlabel="length", ylabel="", title=label(facts))
+        axis.set(xlabel="length", ylabel="")
         axis.tick_params(axis="y", rotation=0)
         drawing = svg(figure)
     return Figure(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analyses.circuit_facts import circuit_facts, cosines_figure, matrices_figure, nodes_figure
+from analyses.circuit_facts import circuit_facts, figures_of
 from analyses.demo import write_report
 from analyses.figures import Figure, canvas, line_style, svg
 from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
@@ -134,6 +134,6 @@ def _circuits(run: Run, samples: int, seed: int) -> tuple[Section, dict]:
         text=(
             "The subspace circuit of each length at the final token, read at every other length.",
         ),
-        figures=(matrices_figure([facts]), cosines_figure([facts]), nodes_figure(facts)),
+        figures=tuple(figures_of([facts])),
     )
     return section, facts

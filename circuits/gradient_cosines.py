@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,43 +24,59 @@ GROUPS = ("same step", "same position", "neither")
 class GradientCosines:
     """Cosines of single-step gradients at different lengths, averaged along training.
 
-    table: a row per pair (length n, step k), (length m, step l) with n < m: its group, the mean
-    cosine over checkpoints weighted by the time (sum of learning rates) each stands for, and the
-    absolute positions. means, intervals: by group ("same step"; "same position": different steps
-    at the same absolute position; "neither"), with a 95% bootstrap interval over pairs; a group
-    without pairs is missing. steps: the checkpoints used.
+    table: a row per run and pair (length n, step k), (length m, step l) with n < m: its group, the
+    mean cosine over checkpoints weighted by the time (sum of learning rates) each stands for, and
+    the absolute positions. means, intervals: by group ("same step"; "same position": different
+    steps at the same absolute position; "neither"), with a 95% bootstrap interval over runs, or
+    over pairs where there is one run; a group without pairs is missing. runs: run id to the
+    checkpoints used, those without any left out.
     """
 
     table: pd.DataFrame
     means: dict[str, float]
     intervals: dict[str, tuple[float, float]]
-    steps: tuple[int, ...]
+    runs: dict[str, tuple[int, ...]]
 
 
 def gradient_cosines(
-    run: Run, *, samples: int = 256, above: float = 0.1, seed: int = 0
+    runs: Run | Sequence[Run], *, samples: int = 256, above: float = 0.1, seed: int = 0
 ) -> GradientCosines:
     """Over the checkpoints whose joint validation loss is above `above` of chance, log(n_answers).
 
     Theory, section 8, step-resolved: same step, different step at the same absolute position,
     neither. A step's gradient is that of the mean cross-entropy at that step over sequences of
-    one length, with respect to every trained parameter.
+    one length, with respect to every trained parameter. Several runs must share one task.
     """
+    runs = list(runs) if isinstance(runs, Sequence) else [runs]
+    if not runs or any(run.task != runs[0].task for run in runs):
+        raise ValueError("gradient_cosines needs one run, or several runs of one task")
+    task = length_task(runs[0].task)
+    batches = {n: task.sequences(n, samples, seed) for n in task.lengths}
+    cells = _cells(task, batches)
+    rows, used = [], {}
+    for run in runs:
+        steps, weights = _training(run, above * float(np.log(task.n_answers)))
+        if steps:
+            used[run.run_id] = steps
+            stacked = [_cosines(run.family, run[s].params(), batches, cells) for s in steps]
+            cosine = np.average(stacked, axis=0, weights=weights)
+            rows += [(run.run_id, *row) for row in _pairs(cells, cosine)]
+    names = ["run", "n", "step_n", "position_n", "m", "step_m", "position_m", "group", "cosine"]
+    return _summary(pd.DataFrame(rows, columns=names), used, seed)
+
+
+def _training(run: Run, least: float) -> tuple[tuple[int, ...], list[float]]:
+    """Kept steps at a validation loss above `least`, but the last, and the time to the next one."""
     losses = run.metrics.dropna(subset=["validation_loss"]).set_index("step")["validation_loss"]
     if losses.empty:
         raise ValueError("the run has no validation loss on record: set eval_every in its config")
-    task = length_task(run.task)
-    chance = np.log(task.n_answers)
-    clock = {step: run[step].time for step in run.steps}
-    used = [s for s in run.steps if np.interp(s, losses.index, losses) > above * chance]
-    used = [s for s in used if s != run.steps[-1]]
-    after = {s: run.steps[run.steps.index(s) + 1] for s in used}
-    weight = np.array([clock[after[s]] - clock[s] for s in used])
-    batches = {n: task.sequences(n, samples, seed) for n in task.lengths}
-    cells = _cells(task, batches)
-    stacked = [_cosines(run.family, run[s].params(), batches, cells) for s in used]
-    cosine = np.average(stacked, axis=0, weights=weight) if used else None
-    return _summary(cells, cosine, tuple(used), seed)
+    steps = run.steps
+    used = [
+        (step, run[after].time - run[step].time)
+        for step, after in itertools.pairwise(steps)
+        if np.interp(step, losses.index, losses) > least
+    ]
+    return tuple(step for step, _ in used), [weight for _, weight in used]
 
 
 def _cells(task: LengthTask, batches: dict[int, Batch]) -> list[tuple[int, int, int, int]]:
@@ -90,20 +108,25 @@ def _cosines(family: Family, params: dict[str, Tensor], batches, cells) -> np.nd
     return (unit @ unit.mT).numpy()
 
 
-def _summary(cells, cosine: np.ndarray | None, steps, seed: int) -> GradientCosines:
+def _pairs(cells: Sequence[tuple[int, int, int, int]], cosine: np.ndarray) -> list[tuple]:
+    """Rows of the table, one for each pair of cells at different lengths."""
     rows = []
     for i, (n, k, _, p) in enumerate(cells):
         for j, (m, l, _, q) in enumerate(cells):
-            if n < m and cosine is not None:
+            if n < m:
                 group = GROUPS[0] if k == l else GROUPS[1] if p == q else GROUPS[2]
                 rows.append((n, k, p, m, l, q, group, cosine[i, j]))
-    names = ["n", "step_n", "position_n", "m", "step_m", "position_m", "group", "cosine"]
-    table = pd.DataFrame(rows, columns=names)
+    return rows
+
+
+def _summary(table: pd.DataFrame, used: dict[str, tuple[int, ...]], seed: int) -> GradientCosines:
     rng = np.random.default_rng(seed)
     means, intervals = {}, {}
-    for group, values in table.groupby("group")["cosine"]:
-        x = values.to_numpy()
+    for group, rows in table.groupby("group"):
+        x = rows["cosine"].to_numpy()
+        if len(used) > 1:
+            x = np.array([x[rows["run"] == run].mean() for run in used])
         boot = x[rng.integers(0, len(x), (1000, len(x)))].mean(1)
-        means[str(group)] = float(x.mean())
-        intervals[str(group)] = tuple(float(v) for v in np.percentile(boot, [2.5, 97.5]))
-    return GradientCosines(table=table, means=means, intervals=intervals, steps=steps)
+        low, high = np.percentile(boot, [2.5, 97.5])
+        means[str(group)], intervals[str(group)] = float(x.mean()), (float(low), float(high))
+    return GradientCosines(table=table, means=means, intervals=intervals, runs=used)

@@ -99,7 +99,7 @@ def section(facts: dict) -> Section:
 def _figure(facts: dict) -> Figure:
     matrices = [m for m in facts["on"]["exact_commutant"] if m != "all"] + ["all"]
     rows = []
-    with canvas(len(matrices), width=7.6, height=2.6, sharey=True) as (figure, axes):
+    with canvas(len(matrices), width=8.4, height=2.6, sharey=True) as (figure, axes):
         for axis, matrix in zip(axes, matrices, strict=True):
             curves = {LABELS[basis]: facts["on"][basis][matrix] for basis in facts["on"]}
             curves["off the manifold"] = facts["off"][matrix]
@@ -113,7 +113,7 @@ def _figure(facts: dict) -> Figure:
                 ]
             axis.set(xscale="log", yscale="log", title=matrix, xlabel="batch")
         axes[0].set_ylabel("off-manifold share")
-        axes[-1].legend(loc="lower left", fontsize=7)
+        axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
         drawing = svg(figure)
     return Figure(
         svg=drawing,

@@ -108,7 +108,10 @@ def _figure(facts: dict) -> Figure:
                 if fold["weight_decay"] == branch["weight_decay"]:
                     axis.plot(fold["value"], fold["coordinates"]["gamma"], "ko", ms=5)
                     axis.annotate(
-                        f" fold {fold['value']:.4f}", (fold["value"], fold["coordinates"]["gamma"])
+                        f"fold {fold['value']:.4f}",
+                        (fold["value"], fold["coordinates"]["gamma"]),
+                        xytext=(7, -3),
+                        textcoords="offset points",
                     )
             axis.set(
                 title=f"weight decay {branch['weight_decay']:g}",

@@ -135,11 +135,11 @@ def section(facts: dict) -> Section:
     others = [m["r2"] for m in facts["members"][1:]]
     findings = (
         f"{facts['dim']} coordinates and a reduced ODE follow full training from zero with "
-        f"R^2 = {facts['r2']:.4f} (largest relative error {worst:.3f} at the stated times), and "
-        f"from small random weights with R^2 = {min(others):.4f} to {max(others):.4f} "
+        f"R² = {facts['r2']:.4f} (largest relative error {worst:.3f} at the stated times), and "
+        f"from small random weights with R² = {min(others):.4f} to {max(others):.4f} "
         f"({len(others)} seeds).",
         "In order of emergence (time at which half of the largest value is reached): "
-        + ", ".join(f"{name} {t:.0f}" for t, name in order)
+        + "; ".join(f"{name} {t:.0f}" for t, name in order)
         + ".",
     )
     return Section(

@@ -5,14 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.ticker import LogLocator, NullFormatter
 
-from analyses.circuit_facts import (
-    circuit_facts,
-    cosines_figure,
-    label,
-    matrices_figure,
-    nodes_figure,
-)
+from analyses.circuit_facts import circuit_facts, figures_of, label
 from analyses.figures import PALETTE, Figure, canvas, svg
 from analyses.settings import Cell, Settings
 from analyses.studies.base import Progress, Section, interval
@@ -52,7 +47,9 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
     joint = _to_read(factor)
     if joint is not None:
         progress(0.9, "circuits of the joint model")
-        facts["circuits"] = circuit_facts(joint, samples=settings.circuit_samples, seed=seed)
+        facts["circuits"] = circuit_facts(
+            joint, samples=settings.circuit_samples, seed=seed, others=_joint_runs(factor)
+        )
     progress(1.0, "done")
     return facts
 
@@ -64,6 +61,11 @@ def _to_read(factor: SharingFactor) -> Run | None:
     return (learnt or runs or [None])[-1]
 
 
+def _joint_runs(factor: SharingFactor) -> list[Run]:
+    """Every member of the joint search at the sizes that were learnt, halted ones included."""
+    return [open_run(m.run) for t in factor.joint.trials if t.solved for m in t.members]
+
+
 def _worst(run: Run) -> float:
     metrics = run.last.metrics
     return min(metrics[f"accuracy.{kind}"] for kind in run.task.kinds)
@@ -73,11 +75,10 @@ def section(cells: list[dict]) -> Section:
     learnt = [cell["circuits"] for cell in cells if cell["circuits"]]
     findings = [cell["sentence"] for cell in cells]
     for facts in learnt:
-        findings.append(f"{label(facts).capitalize()}: {_meeting(facts)}{facts['sentence']}")
+        findings.append(f"{label(facts)}: {_meeting(facts)}{facts['sentence']}")
     figures = [_kappa_figure(cells)]
     if learnt:
-        figures += [matrices_figure(learnt), cosines_figure(learnt)]
-        figures += [nodes_figure(facts) for facts in learnt]
+        figures += figures_of(learnt)
     return Section(
         anchor="sharing",
         title="Do lengths share a mechanism? kappa and circuits by length",
@@ -101,9 +102,10 @@ def _meeting(facts: dict) -> str:
         return ""
     mean = facts["gradient_cosines"]["same position"]
     low, high = facts["gradient_cosines_interval"]["same position"]
+    runs = facts["gradient_cosines_by_run"]["same position"].values()
     return (
         f"gradients of different steps at the same absolute position have cosine {mean:+.2f} "
-        f"{interval(low, high)}. "
+        f"{interval(low, high)} over {len(runs)} runs ({min(runs):+.2f} to {max(runs):+.2f}). "
     )
 
 
@@ -114,7 +116,8 @@ def _kappa_figure(cells: list[dict]) -> Figure:
         for index, cell in enumerate(cells):
             k = cell["kappa"]
             layout = "" if k["format"] == "acot" else f", {k['layout']}"
-            names.append(f"{k['family']} {k['format']}{layout}\n{k['task']}, {k['lengths']}")
+            lengths = ", ".join(map(str, k["lengths"]))
+            names.append(f"{k['family']} {k['format']}{layout}\n{k['task']}, lengths {lengths}")
             if k["kappa_sep"] is not None:
                 axis.plot(
                     k["kappa_sep"], index, "D", mfc="none", color=PALETTE[1], ms=7,
@@ -144,6 +147,9 @@ def _kappa_figure(cells: list[dict]) -> Figure:
             )
         axis.axvline(1, color="black", lw=0.6, ls=":")
         axis.set(xlabel="sharing factor", xscale="log", ylim=(len(cells) - 0.5, -0.6))
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_yticks(range(len(cells)), names)
         axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
         drawing = svg(figure)

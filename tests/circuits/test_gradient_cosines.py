@@ -27,7 +27,7 @@ class ByPosition:
         return params["table"][positions]
 
 
-def run(layout, loss=1.0):
+def run(layout, loss=1.0, name="a"):
     task = ModularAddition(modulus=5, lengths=(3, 4), format="cot", layout=layout)
     table = torch.zeros(task.n_positions, task.vocabulary, dtype=torch.float64)
 
@@ -36,7 +36,7 @@ def run(layout, loss=1.0):
             return SimpleNamespace(params=lambda: {"table": table.clone()}, time=float(step))
 
     metrics = pd.DataFrame({"step": [0, 10], "validation_loss": [loss, loss]})
-    return Run(task=task, family=ByPosition(), steps=(0, 10), metrics=metrics)
+    return Run(run_id=name, task=task, family=ByPosition(), steps=(0, 10), metrics=metrics)
 
 
 def test_only_steps_at_one_position_meet_in_a_model_of_positions():
@@ -56,8 +56,21 @@ def test_the_aligned_layout_has_no_different_steps_at_one_position():
 
 def test_nothing_is_used_once_the_loss_is_low():
     found = gradient_cosines(run("usual", loss=0.01), samples=20)
-    assert found.steps == ()
+    assert found.runs == {}
     assert found.means == {}
+
+
+def test_several_runs_are_averaged_and_those_without_training_left_out():
+    runs = [run("usual"), run("usual", name="b"), run("usual", loss=0.01, name="c")]
+    found = gradient_cosines(runs, samples=50)
+    alone = gradient_cosines(runs[0], samples=50)
+    assert found.runs == {"a": (0,), "b": (0,)}
+    assert found.means == pytest.approx(alone.means, abs=1e-12)
+
+
+def test_runs_of_different_tasks_are_refused():
+    with pytest.raises(ValueError, match="one task"):
+        gradient_cosines([run("usual"), run("aligned")])
 
 
 def test_a_run_without_validation_is_refused():
