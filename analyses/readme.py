@@ -22,7 +22,8 @@ def write_readme(demo: Path, readme: Path, pictures: Path) -> None:
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise ValueError(f"{readme} must hold the markers {BEGIN} and {END} once each")
     sections = {section.anchor: section for section in sections_of(load_facts(demo))}
-    findings = "\n".join(f"- {line}" for s in sections.values() for line in s.findings)
+    lines = [line.replace("*", r"\*") for s in sections.values() for line in s.findings]
+    findings = "\n".join(f"- {line}" for line in lines)
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
     pictures.mkdir(exist_ok=True)
