@@ -1,5 +1,5 @@
 # Everything a person types. `make demo` and `make test` need Python 3.11 and nothing else.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 

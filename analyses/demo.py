@@ -203,5 +203,5 @@ def report_json(facts: dict[str, dict], stamp: dict) -> dict:
         ],
         "bifurcations": folds["bifurcations"],
         "kappa": [plain(cell["kappa"]) for cell in cells],
-        "circuits": [plain(cell["circuits"]) for cell in cells],
+        "circuits": [plain(cell["circuits"]) for cell in cells if cell["circuits"]],
     }

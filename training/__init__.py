@@ -4,8 +4,9 @@ from training.checkpoint import Checkpoint
 from training.config import ConfigError, RunConfig
 from training.engine import train, train_many
 from training.families import FAMILIES, AttentionOnly, DenseSSM, Transformer
+from training.n_star import NStar
 from training.run import Run, open_run
-from training.sample_size import NStar, sample_size
+from training.sample_size import sample_size
 from training.sharing_factor import SharingFactor, sharing_factor
 from training.tasks import TASKS, AssociativeRecall, Batch, ModularAddition
 

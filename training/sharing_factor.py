@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from training.config import RunConfig
+from training.n_star import NStar
 from training.naming import describe
 from training.processes import tell, worker_pool
-from training.sample_size import NStar, Progress, sample_size
+from training.sample_size import Progress, sample_size
 
 BOUNDS = ("=", ">=", "<=", "undetermined")
 

@@ -7,7 +7,8 @@ import pytest
 
 from training.config import RunConfig
 from training.families import DenseSSM
-from training.sample_size import RATIO, NStar, _n_star, _trial, sample_size, search, size_grid
+from training.n_star import NStar
+from training.sample_size import RATIO, _n_star, _trial, sample_size, search, size_grid
 from training.tasks import AssociativeRecall, ModularAddition
 
 CONFIG = RunConfig(

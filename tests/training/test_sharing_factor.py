@@ -7,7 +7,8 @@ import pytest
 
 from training.config import RunConfig
 from training.families import DenseSSM
-from training.sample_size import NStar, size_grid
+from training.n_star import NStar
+from training.sample_size import size_grid
 from training.sharing_factor import BOUNDS, SharingFactor, separate_size, sharing_factor
 from training.tasks import ModularAddition
 
