@@ -68,6 +68,7 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
         members.append(_compare(run, coords.isel(run=index), field, settings))
     return {
         "task": RECALL,
+        "scores": _scores(coords.isel(run=0), field),
         "dim": len(field.names),
         "samples": settings.field_samples,
         "members": members,
@@ -111,6 +112,22 @@ def _compare(run, coords: xr.Dataset, field: ReducedField, settings: Settings) -
     }
 
 
+def _scores(coords: xr.Dataset, field: ReducedField, points: int = 40) -> dict[str, list[float]]:
+    """ICL score (accuracy on rare and mismatch) and IWL score (on iwl) at evenly spaced times.
+
+    Of the model rebuilt from the coordinates, so that the same sequences serve every checkpoint.
+    """
+    times = coords["time"].to_numpy()
+    wanted = np.linspace(0, times[-1], points)
+    rows = np.unique([int(np.abs(times - t).argmin()) for t in wanted])
+    icl, iwl = [], []
+    for row in rows:
+        accuracy: dict = field.kinds(coords["c"][row].to_numpy())["accuracy"].to_dict()
+        icl.append((accuracy["rare"] + accuracy["mismatch"]) / 2)
+        iwl.append(accuracy["iwl"])
+    return {"times": times[rows].tolist(), "icl": icl, "iwl": iwl}
+
+
 def half_time(times: np.ndarray, values: np.ndarray) -> float | None:
     """When a coordinate first passes half of its largest size, interpolated; None if it never
     moved. Of the largest and not of the last value, since in-weights recall falls back."""
@@ -142,6 +159,7 @@ def section(facts: dict) -> Section:
         + "; ".join(f"{name} {t:.0f}" for t, name in order)
         + ".",
     )
+    findings += (_winner(facts["scores"]),)
     return Section(
         anchor="reduced",
         title="Training in coordinates, against the reduced ODE",
@@ -153,8 +171,24 @@ def section(facts: dict) -> Section:
             f"sample of {facts['samples']:,} sequences of its own, which by itself moves the field "
             "by one to a few percent. Time is the sum of learning rates.",
         ),
-        figures=(_trajectories(facts), _errors(facts)),
+        figures=(_trajectories(facts), _score_figure(facts), _errors(facts)),
     )
+
+
+def _winner(scores: dict[str, list[float]]) -> str:
+    """Which score passes 0.9 when, and where they end."""
+    parts = []
+    for name, other in (("iwl", "icl"), ("icl", "iwl")):
+        passed = [i for i, score in enumerate(scores[name]) if score >= 0.9]
+        text = f"the {name.upper()} score "
+        if passed:
+            time, beside = scores["times"][passed[0]], scores[other][passed[0]]
+            text += f"passes 0.9 by time {time:.0f} ({other.upper()} {beside:.2f} there)"
+        else:
+            text += "never passes 0.9"
+        parts.append(text)
+    end = f"at the end IWL is {scores['iwl'][-1]:.2f} and ICL {scores['icl'][-1]:.2f}"
+    return f"From zero, {parts[0]}, {parts[1]}; {end}."
 
 
 def _trajectories(facts: dict) -> Figure:
@@ -182,6 +216,26 @@ def _trajectories(facts: dict) -> Figure:
         caption="Markers: projected checkpoints of the full model. Lines: the reduced field. "
         "Dotted: emergence (half of the largest value).",
         table=pd.DataFrame(rows),
+    )
+
+
+def _score_figure(facts: dict) -> Figure:
+    scores = facts["scores"]
+    with canvas(height=2.4) as (figure, (axis,)):
+        for index, (name, label) in enumerate({"icl": "ICL", "iwl": "IWL"}.items()):
+            marker = "os"[index]
+            axis.plot(
+                scores["times"], scores[name], marker=marker, ms=3, label=label, **line_style(index)
+            )
+        axis.set(xlabel="time (sum of learning rates)", ylabel="score", ylim=(-0.02, 1.02))
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+        drawing = svg(figure)
+    return Figure(
+        svg=drawing,
+        alt="In-context and in-weights scores along training.",
+        caption="ICL: accuracy where only the context can answer (rare and mismatch queries). IWL: "
+        "accuracy where only the weights can (the query's pair is not in the context).",
+        table=pd.DataFrame(scores),
     )
 
 
