@@ -91,11 +91,11 @@ def test_an_unfinished_demo_names_what_is_missing(folder, tmp_path):
 @pytest.mark.slow
 def test_the_readme_is_written_from_it(folder, tmp_path):
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    readme.write_text(f"before\n{BEGIN}\nstale lines\n{END}\nafter\n")
     write_readme(folder, readme, tmp_path / "docs")
     text = readme.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert "old" not in text
+    assert "stale lines" not in text
     assert "coordinates" in text
     assert {p.name for p in (tmp_path / "docs").iterdir()} == {"trajectories.svg", "folds.svg"}
