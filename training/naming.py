@@ -10,10 +10,16 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import json
+import sys
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
 
 from training.families import FAMILIES
 from training.tasks import TASKS
@@ -44,7 +50,11 @@ def resolve(role: str, value: Any) -> Any:
 
 
 def describe(role: str, value: Any) -> dict[str, Any]:
-    """`value` as JSON: its name and its fields. `resolve` reads it back to an equal object."""
+    """`value` as JSON: its name and its fields. `resolve` reads it back to an equal object.
+
+    Equal objects give equal JSON: 1 in a field of floats is written 1.0. Raises ValueError, one
+    line for all fields that are not of their annotated type.
+    """
     kind = type(value)
     name = next((key for key, known in _TABLES[role].items() if known is kind), None)
     if name is None:
@@ -54,7 +64,9 @@ def describe(role: str, value: Any) -> dict[str, Any]:
                 " read back; define it at the top level of a module"
             )
         name = f"{kind.__module__}:{kind.__qualname__}"
-    fields = {f.name: _plain(role, f.name, getattr(value, f.name)) for f in _fields(value)}
+    fields, wrong = _written(role, kind, {f.name: getattr(value, f.name) for f in _fields(kind)})
+    if wrong:
+        raise ValueError("; ".join(wrong))
     return {"name": name, **fields}
 
 
@@ -62,8 +74,42 @@ def _allowed(role: str) -> str:
     return f"allowed: {', '.join(sorted(_TABLES[role]))}, or module:attribute"
 
 
-def _fields(value: Any) -> list[dataclasses.Field]:
-    return [f for f in dataclasses.fields(value) if f.init]
+def _fields(kind: type) -> list[dataclasses.Field]:
+    return [f for f in dataclasses.fields(kind) if f.init]
+
+
+@cache
+def _types(kind: type) -> dict[str, tuple[TypeAdapter, str]]:
+    """Field to what checks it and how it is annotated; without those that pydantic cannot check."""
+    found = {}
+    names = getattr(sys.modules.get(kind.__module__), "__dict__", {})
+    for f in _fields(kind):
+        try:
+            hint = get_type_hints(SimpleNamespace(__annotations__={f.name: f.type}), names)[f.name]
+            adapter = TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))
+        except (NameError, AttributeError, TypeError, SyntaxError, PydanticUserError):
+            continue
+        found[f.name] = adapter, getattr(f.type, "__name__", str(f.type))
+    return found
+
+
+def _written(role: str, kind: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Values of fields as JSON, in their annotated types, and a line for each that is wrong."""
+    written, wrong, types = {}, [], _types(kind)
+    for name, value in values.items():
+        try:
+            written[name] = plain = _plain(role, name, value)
+            if name in types:
+                adapter, allowed = types[name]
+                read = adapter.validate_json(json.dumps(plain))
+                written[name] = adapter.dump_python(read, mode="json")
+        except ValidationError as error:
+            finite = any(entry["type"] == "finite_number" for entry in error.errors())
+            allowed = f"{allowed}, finite" if finite else allowed
+            wrong.append(f"{role}.{name} got {value!r}; allowed: {allowed}")
+        except ValueError as error:
+            wrong.append(str(error))
+    return written, wrong
 
 
 def _make(role: str, name: str, parameters: dict[str, Any]) -> Any:
@@ -81,25 +127,33 @@ def _make(role: str, name: str, parameters: dict[str, Any]) -> Any:
     if not callable(maker):
         raise ValueError(f"{role} {name} is {maker!r}; allowed: a class, a factory or a value")
     if isinstance(maker, type) and dataclasses.is_dataclass(maker):
-        known = {f.name: f for f in dataclasses.fields(maker) if f.init}
-        unknown = sorted(set(parameters) - set(known))
-        missing = sorted(
-            key
-            for key, f in known.items()
-            if key not in parameters
-            and f.default is dataclasses.MISSING
-            and f.default_factory is dataclasses.MISSING
-        )
-        if unknown or missing:
-            wrong = [f"unknown {', '.join(unknown)}"] if unknown else []
-            wrong += [f"missing {', '.join(missing)}"] if missing else []
-            raise ValueError(
-                f"{role} {name}: {' and '.join(wrong)}; allowed: {', '.join(known) or 'none'}"
-            )
+        wrong = _misfits(role, name, maker, parameters)
+        if wrong:
+            raise ValueError("; ".join(wrong))
     try:
         return maker(**parameters)
     except TypeError as error:
         raise ValueError(f"{role} {name}: {error}; got {parameters!r}") from error
+
+
+def _misfits(role: str, name: str, kind: type, parameters: Mapping[str, Any]) -> list[str]:
+    """A line for what is unknown or missing, and one for each value of the wrong type."""
+    known = {f.name: f for f in _fields(kind)}
+    unknown = sorted(set(parameters) - set(known))
+    missing = sorted(
+        key
+        for key, f in known.items()
+        if key not in parameters
+        and f.default is dataclasses.MISSING
+        and f.default_factory is dataclasses.MISSING
+    )
+    wrong = []
+    if unknown or missing:
+        parts = [f"unknown {', '.join(unknown)}"] if unknown else []
+        parts += [f"missing {', '.join(missing)}"] if missing else []
+        wrong.append(f"{role} {name}: {' and '.join(parts)}; allowed: {', '.join(known) or 'none'}")
+    right = {key: value for key, value in parameters.items() if key in known}
+    return wrong + _written(role, kind, right)[1]
 
 
 def _load(role: str, name: str) -> Any:

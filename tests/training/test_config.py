@@ -1,14 +1,17 @@
 """RunConfig: one text per experiment, and one line for everything that is wrong with one."""
 
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from training import RunConfig, train
 from training.config import ConfigError
-from training.families import DenseSSM
+from training.families import DenseSSM, Transformer
 from training.schedule import checkpoint_steps, evaluation_steps
 from training.tasks import ModularAddition
 
@@ -177,6 +180,68 @@ def test_one_line_for_each_mistake(changes, message):
     with pytest.raises(ConfigError, match=message) as caught:
         config(**changes)
     assert "\n" not in str(caught.value)
+
+
+RECALL = {
+    "name": "associative_recall",
+    **{"n_blocks": 1, "n_common": 4, "n_rare": 2, "track_slots": 2, "f_r": 0.4, "f_v": 0},
+}
+NET = {"name": "transformer", "layers": 1, "heads": 1, "width": 8}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"family": {**NET, "mlp": "no"}}, "family.mlp got 'no'; allowed: bool"),
+        ({"family": {**NET, "mlp": 1}}, "family.mlp got 1; allowed: bool"),
+        ({"family": {**NET, "width": 32.0}}, "family.width got 32.0; allowed: int"),
+        ({"family": {**NET, "heads": True}}, "family.heads got True; allowed: int"),
+        (
+            {"family": {**NET, "init_std": float("nan")}},
+            "family.init_std got nan; allowed: float | None, finite",
+        ),
+        ({"family": {"name": "dense_ssm", "width": 2.5}}, "family.width got 2.5; allowed: int"),
+        (
+            {"family": {"name": "attention_only", "heads": True, "scale": "x"}},
+            "family.heads got True; allowed: int; family.scale got 'x'; allowed: float",
+        ),
+        ({"task": {**RECALL, "f_r": True}}, "task.f_r got True; allowed: float"),
+        ({"task": {**RECALL, "f_r": "0.4"}}, "task.f_r got '0.4'; allowed: float"),
+        ({"task": {**RECALL, "f_r": None}}, "task.f_r got None; allowed: float"),
+        (
+            {"task": {**TASK, "modulus": 5.5, "lengths": [3.5], "validation_size": 1.5}},
+            "task.modulus got 5.5; allowed: int; task.lengths got (3.5,); allowed: tuple[int, ...];"
+            " task.validation_size got 1.5; allowed: int",
+        ),
+        ({"task": {**TASK, "modulus": "5"}}, "task.modulus got '5'; allowed: int"),
+        ({"task": {**TASK, "lengths": 3}}, "task.lengths got 3; allowed: tuple[int, ...]"),
+        ({"task": {**TASK, "split_seed": -1}}, "split_seed: got -1, allowed 0 or more"),
+        ({"family": Transformer(layers=1, heads=True, width=4)}, "family.heads got True"),
+        ({"family": Transformer(layers=1, heads=1, width=8.0)}, "family.width got 8.0"),  # pyright: ignore
+    ],
+)
+def test_a_parameter_of_another_type_is_refused_by_name(changes, message):
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        config(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_int_is_a_float_and_equal_objects_have_one_run_id():
+    whole = config(task={**RECALL, "f_v": 0})
+    real = config(task={**RECALL, "f_v": 0.0})
+    assert whole == real
+    assert whole.run_id == real.run_id
+    task = replace(real.task, f_v=np.float64(0), n_blocks=np.int64(1))  # pyright: ignore
+    assert config(task=task).run_id == real.run_id
+
+
+def test_types_of_ones_own_dataclass_are_checked_where_they_can_be(tmp_path, monkeypatch):
+    own = OWN.replace("vocabulary: int = 3", "vocabulary: int = 3\n    odd: 'Unknown' = 1")
+    (tmp_path / "own_types.py").write_text(own)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"^task.vocabulary got '4'; allowed: int$"):
+        config(task={"name": "own_types:Copy", "vocabulary": "4", "odd": "x"})
+    assert config(task={"name": "own_types:Copy", "odd": "x"}).task.odd == "x"
 
 
 @pytest.mark.parametrize(

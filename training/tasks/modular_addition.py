@@ -315,6 +315,8 @@ def _problems(task: ModularAddition):
         yield "layout: acot has no '=' and no chain to align, so only 'usual' is allowed"
     if task.validation_size < 1:
         yield f"validation_size: got {task.validation_size}, allowed 1 or more"
+    if task.split_seed < 0:
+        yield f"split_seed: got {task.split_seed}, allowed 0 or more"
     if task.modulus < 2:
         yield f"modulus: got {task.modulus}, allowed 2 or more"
         return
