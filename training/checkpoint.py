@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from training.tasks import Task
 
 Arrays = Mapping[str, np.ndarray]
+ENGINE = ("best", "best_step", "train_sum", "train_count", "outcome")
 WEIGHTS, OPTIMISER, META = "model.safetensors", "optimizer.safetensors", "meta.json"
+
+_META = {
+    "time": (int, float),
+    "weights_sha256": str,
+    "optimizer_sha256": (str, type(None)),
+    "engine": dict,
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,6 +69,11 @@ class Checkpoint:
             )
         if meta.get("step") != self.step:
             raise ValueError(f"{file}: is of step {meta.get('step')!r}; allowed here: {self.step}")
+        wrong = [key for key, kind in _META.items() if not isinstance(meta.get(key, ()), kind)]
+        if "engine" not in wrong:
+            wrong += [f"engine.{key}" for key in ENGINE if key not in meta["engine"]]
+        if wrong:
+            raise ValueError(f"{file}: lacks {', '.join(wrong)}, or has another type there")
         return meta
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.run import STATUS, Run, kept_steps
+from training.run import CHECKPOINTS, STATUS, Run, kept_steps
 
 ENDED = ("done", "solved", "stopped", "diverged")
 """States that are final. A halted run is not: it may be asked to go on without the others."""
@@ -30,7 +30,10 @@ class Start:
 
 
 def plan(runs: Sequence[Run]) -> list[Start]:
-    """The stacks that are left to train among runs of equal shape; none for those that ended."""
+    """The stacks that are left to train among runs of equal shape; none for those that ended.
+
+    Raises ValueError for a run that ended and whose checkpoints are gone.
+    """
     status = {run.run_id: _status(run) for run in runs}
     recorded = _recorded(status)
     stacks: dict[tuple[str, ...], list[Run]] = {}
@@ -75,7 +78,15 @@ def _common(
 
 
 def _status(run: Run) -> dict[str, Any]:
-    return run.status if (run.path / STATUS).exists() else {}
+    """Empty before the run has begun. Only who diverged at once may have ended with no step."""
+    status = run.status if (run.path / STATUS).exists() else {}
+    state = status.get("state")
+    if state in ENDED and state != "diverged" and not kept_steps(run.path):
+        raise ValueError(
+            f"{run.path / CHECKPOINTS}: has no checkpoints, but {STATUS} says {state}; delete"
+            f" {run.path} to train it again"
+        )
+    return status
 
 
 def _good(run: Run, step: int) -> bool:

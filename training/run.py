@@ -28,6 +28,11 @@ CONFIG, STATUS, METRICS, CHECKPOINTS = (
 STATES = ("running", "done", "solved", "stopped", "halted", "diverged")
 """done: reached its last step. solved: validation loss under stop.loss. stopped: out of patience.
 halted: another member had solved. diverged: loss or gradient not finite."""
+COLUMNS = ("step", "time", "train_loss", "validation_loss", "validation_accuracy")
+"""Of the metrics, whether or not there is a row; accuracy.<kind> where it was measured."""
+
+
+_STATUS = {"state": str, "step": int, "why": str, "metrics": dict, "stack": list}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,13 +57,29 @@ class Run:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Kept steps, ascending."""
-        return kept_steps(self.path)
+        """Kept steps, ascending. Raises ValueError where there are none."""
+        steps = kept_steps(self.path)
+        if not steps:
+            raise ValueError(
+                f"{self.path / CHECKPOINTS}: has no checkpoints; they were removed, or the run"
+                " diverged before its first step or has not begun"
+            )
+        return steps
 
     @property
     def status(self) -> dict[str, Any]:
-        """state (one of STATES), step, why (a sentence), metrics of the last evaluation."""
-        return read_json(self.path / STATUS)
+        """state (one of STATES), step, why (a sentence), metrics of the last evaluation.
+
+        metrics has the step at which it was measured: of a run that diverged, an earlier one.
+        """
+        file = self.path / STATUS
+        status = read_json(file)
+        lacks = [key for key, kind in _STATUS.items() if not isinstance(status.get(key), kind)]
+        if lacks:
+            raise ValueError(f"{file}: lacks {', '.join(lacks)}, or has another type there")
+        if status["state"] not in STATES:
+            raise ValueError(f"{file}: state got {status['state']!r}; allowed: {', '.join(STATES)}")
+        return status
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -69,8 +90,9 @@ class Run:
         accuracy.<kind> at the last supervised position.
         """
         rows = read_rows(self.path / METRICS)
-        frame = pd.DataFrame(rows, columns=None if rows else ["step", "time", "validation_loss"])
-        return frame.astype({"train_loss": float}) if "train_loss" in frame else frame
+        columns = dict.fromkeys([*COLUMNS, *(key for row in rows for key in row)])
+        frame = pd.DataFrame(rows, columns=pd.Index(columns))
+        return frame.astype({name: int if name == "step" else float for name in columns})
 
     @overload
     def __getitem__(self, step: int) -> Checkpoint: ...
@@ -84,7 +106,7 @@ class Run:
         if step not in self.steps:
             raise ValueError(
                 f"{self.path}: has no checkpoint of step {step}; allowed:"
-                f" {', '.join(map(str, self.steps)) or 'none, the run has not begun'}"
+                f" {', '.join(map(str, self.steps))}"
             )
         return Checkpoint(
             path=self.path / CHECKPOINTS / folder_name(step),
@@ -103,7 +125,7 @@ class Run:
     @property
     def last(self) -> Checkpoint:
         """The checkpoint of the last kept step."""
-        return self[self.steps[-1] if self.steps else 0]
+        return self[self.steps[-1]]
 
     @cached_property
     def _rows(self) -> dict[int, dict[str, float]]:
@@ -126,6 +148,11 @@ def open_run(path: str | Path) -> Run:
     run_id = data.get("run_id")
     if not isinstance(run_id, str):
         raise ValueError(f"{file}: run_id got {run_id!r}; allowed: text")
+    if run_id != config.run_id:
+        raise ValueError(
+            f"{file}: run_id got {run_id!r}, but its content is that of run {config.run_id}: it was"
+            " edited after the run was made; undo that, or train the other configuration anew"
+        )
     return Run(path=path, run_id=run_id, config=config)
 
 
@@ -137,8 +164,14 @@ def state_of(run: Run) -> str | None:
 def kept_steps(path: Path) -> tuple[int, ...]:
     """Steps whose checkpoint folder has its final name."""
     folder = path / CHECKPOINTS
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return tuple(sorted(int(n[5:]) for n in names if re.fullmatch(r"step_\d{8}", n)))
+    steps = map(_step, folder.iterdir()) if folder.is_dir() else []
+    return tuple(sorted(step for step in steps if step is not None))
+
+
+def _step(entry: Path) -> int | None:
+    """The step whose checkpoint this is; None for anything else that lies there."""
+    name = re.fullmatch(r"step_(\d{8})", entry.name)
+    return int(name[1]) if name and entry.is_dir() else None
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
@@ -149,9 +182,15 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except ValueError as error:
             raise ValueError(f"{file}: line {number} is not JSON ({error})") from error
+        if not isinstance(row, dict) or type(row.get("step")) is not int:
+            raise ValueError(f"{file}: line {number} is not a JSON object with an integer step")
+        wrong = [k for k, v in row.items() if type(v) not in (int, float, type(None))]
+        if wrong:
+            raise ValueError(f"{file}: line {number} has no number in {', '.join(wrong)}")
+        rows.append(row)
     return rows
 
 
@@ -168,6 +207,8 @@ def create(config: RunConfig, root: Path) -> Run:
             write_json(path / CONFIG, {**config.canonical(), "run_id": run_id})
         elif (found := read_json(path / CONFIG).get("run_id")) != run_id:
             raise ValueError(f"{path / CONFIG}: is of run {found!r}; allowed here: {run_id}")
+        else:
+            open_run(path)
         if not os.access(path / CHECKPOINTS, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
     except OSError as error:
@@ -202,7 +243,8 @@ def rewind(run: Run, step: int | None) -> None:
     keep = -1 if step is None else step
     for entry in (run.path / CHECKPOINTS).iterdir():
         partial = entry.name.startswith(".step_")
-        if partial or (entry.name.startswith("step_") and int(entry.name[5:]) > keep):
+        step_there = _step(entry)
+        if partial or (step_there is not None and step_there > keep):
             shutil.rmtree(entry)
     for partial in run.path.glob(".*.partial"):
         partial.unlink()

@@ -184,6 +184,7 @@ def test_what_a_kill_leaves_half_written_is_cleaned(tmp_path):
     path = interrupted(config, tmp_path)
     partial = path / CHECKPOINTS / ".step_00000032.1"
     partial.mkdir()
+    (path / CHECKPOINTS / "step_x").mkdir()
     (partial / "model.safetensors").write_bytes(b"half")
     (path / ".status.json.1.partial").write_text("{")
     with (path / METRICS).open("a") as file:

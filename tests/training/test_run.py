@@ -189,3 +189,104 @@ def test_a_half_written_last_row_is_left_out(run):
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 21, "validat')
     assert len(run.metrics) == rows
+
+
+def _without(*keys):
+    """Damage: the JSON object loses the entry at this path of keys."""
+
+    def damage(file):
+        whole = json.loads(file.read_text())
+        part = whole
+        for key in keys[:-1]:
+            part = part[key]
+        del part[keys[-1]]
+        file.write_text(json.dumps(whole))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    "keys", [("weights_sha256",), ("optimizer_sha256",), ("time",), ("engine",), ("engine", "best")]
+)
+def test_a_meta_file_that_lacks_something_is_refused_by_name(run, keys):
+    file = run[16].path / "meta.json"
+    _without(*keys)(file)
+    for read in (lambda: run[16].hash, lambda: run[16].time, lambda: run[16].check()):
+        with pytest.raises(ValueError, match=rf"lacks {'.'.join(keys)}") as caught:
+            read()
+        assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_without_checkpoints_it_says_so(run, whole):
+    shutil.rmtree(run.path / "checkpoints")
+    if not whole:
+        (run.path / "checkpoints" / "step_x").mkdir(parents=True)
+    for read in (lambda: run.last, lambda: run.steps, lambda: run[:], lambda: run[16]):
+        with pytest.raises(ValueError, match="checkpoints: has no checkpoints"):
+            read()
+    with pytest.raises(ValueError, match=r"no checkpoints, but status\.json says done; delete"):
+        train(run.config, root=run.path.parent.parent)
+
+
+@pytest.mark.parametrize("damage", [lambda f: f.unlink(), lambda f: f.write_text("")])
+def test_without_rows_the_metrics_have_their_columns(run, damage):
+    damage(run.path / "metrics.jsonl")
+    assert list(run.metrics.columns) == [
+        *("step", "time", "train_loss", "validation_loss", "validation_accuracy")
+    ]
+    assert len(run.metrics) == 0
+    assert run.last.metrics == {}
+
+
+@pytest.mark.parametrize("row", ["3", '{"time": 0.1}', '{"step": "4"}', '{"step": 4, "time": "x"}'])
+def test_a_row_that_is_no_row_is_refused_by_line(run, row):
+    file = run.path / "metrics.jsonl"
+    line = len(run.metrics) + 1
+    file.write_text(file.read_text() + row + "\n")
+    for read in (lambda: run.metrics, lambda: open_run(run.path)[16]):
+        with pytest.raises(ValueError, match=rf"metrics\.jsonl: line {line} ") as caught:
+            read()
+        assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "lacks state, step, why, metrics, stack"),
+        (
+            '{"state": "fine", "step": 1, "why": "", "metrics": {}, "stack": []}',
+            "state got 'fine'; allowed: running, done",
+        ),
+    ],
+)
+def test_a_status_that_is_none_is_refused_by_name(run, text, message):
+    (run.path / "status.json").write_text(text)
+    for read in (lambda: run.status, lambda: train(run.config, root=run.path.parent.parent)):
+        with pytest.raises(ValueError, match=rf"status\.json: {message}"):
+            read()
+
+
+def test_a_configuration_edited_after_the_run_is_refused(run):
+    file = run.path / "config.json"
+    plain = json.loads(file.read_text())
+    file.write_text(json.dumps({**plain, "batch_size": 9}))
+    for read in (
+        lambda: open_run(run.path),
+        lambda: train(run.config, root=run.path.parent.parent),
+    ):
+        with pytest.raises(ValueError, match=r"config\.json: run_id .* edited after the run"):
+            read()
+
+
+def test_a_run_that_diverged_at_once_has_all_columns_and_says_when_it_was_measured(tmp_path):
+    rule = {"name": "sgd", "lr": 1e30}
+    run = train(RunConfig(**{**CONFIG, "eval_every": 10}, optimiser=rule), root=tmp_path)
+    assert run.status["state"] == "diverged"
+    assert run.status["metrics"]["step"] in set(run.metrics["step"])
+    wild = {"name": "transformer", "layers": 1, "heads": 1, "width": 4, "init_std": 1e300}
+    run = train(RunConfig(**{**CONFIG, "family": wild}), root=tmp_path)
+    assert (run.status["state"], run.status["step"]) == ("diverged", 0)
+    assert {"train_loss", "validation_loss", "validation_accuracy"} <= set(run.metrics.columns)
+    assert run.metrics.dropna(subset=["validation_loss"]).empty
+    assert train(run.config, root=tmp_path).status == run.status
