@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from training.config import RunConfig
-from training.resume import Start, plan
+from training.lock import locked
+from training.resume import ENDED, Start, plan
 from training.run import Run, create, rewind, state_of
 from training.stack import DTYPES, Member, Stack
 from training.tasks import IGNORE, Batch
@@ -25,8 +26,8 @@ def train(config: RunConfig, root: str | Path = "runs", progress: Progress | Non
     """Train one member, or go on where it was stopped; a run that has ended returns at once.
 
     Writes <root>/<study>/<run id>. Equal configurations give equal bits, however often the run was
-    killed. Raises ValueError before anything is written if the task cannot give what is asked, or
-    the folder cannot be written.
+    killed. Raises ValueError before anything is written if the task cannot give what is asked, the
+    folder cannot be written, or another process is training this run.
     """
     return train_many([config], root=root, progress=progress)[0]
 
@@ -53,7 +54,8 @@ def train_many(
     groups: dict[str, list[Run]] = {}
     for run in runs.values():
         groups.setdefault(_shape(run.config), []).append(run)
-    with _one_thread():
+    unfinished = [run.path for run in runs.values() if state_of(run) not in ENDED]
+    with locked(unfinished), _one_thread():
         for start in [start for group in groups.values() for start in plan(group)]:
             again = {run.run_id for run in start.runs}
             solved = any(state_of(run) == "solved" for i, run in runs.items() if i not in again)

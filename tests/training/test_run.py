@@ -34,6 +34,7 @@ def run(tmp_path):
 def test_the_folder_is_as_documented(tmp_path, run):
     assert run.path == tmp_path / "study" / run.config.run_id
     assert sorted(p.name for p in run.path.iterdir()) == [
+        ".lock",
         "checkpoints",
         "config.json",
         "metrics.jsonl",
