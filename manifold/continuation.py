@@ -65,15 +65,16 @@ def equilibrium(
     """Follow the flow from `start` until its speed is below 1e-6, then Newton: a fixed point.
 
     Metastable states relax at 1e-3 and slower, hence the small speed before Newton may take over.
-    RuntimeError where the flow has not come to rest by time `longest`: without weight decay there
-    is no fixed point at finite distance.
+    ValueError without weight decay: then there is no fixed point at finite distance. RuntimeError
+    where the flow has not come to rest by time `longest`.
     """
+    _positive("weight_decay", weight_decay)
     state, elapsed, stretch = np.asarray(start, dtype=float), 0.0, 500.0
     while np.linalg.norm(field.flow(state, weight_decay)) > 1e-6:
         if elapsed >= longest:
             raise RuntimeError(
-                f"the flow still moves at time {elapsed:.0f}; a fixed point needs weight decay "
-                f"(weight_decay is {weight_decay})"
+                f"the flow still moves at time {elapsed:.0f} (weight_decay is {weight_decay}); "
+                "give it longer"
             )
         state = field.integrate(state, [stretch], weight_decay)[-1]
         elapsed, stretch = elapsed + stretch, 2 * stretch
@@ -99,14 +100,19 @@ def continue_branch(
     "weight_decay", which then takes its values from `span`. The branch sets out towards span[1],
     turns at folds, and ends where it leaves the span. step: largest arclength of a step,
     parameter measured in lengths of the span, coordinates in their own units divided by 10.
+
+    ValueError for another parameter, a span of no length or outside the parameter's range, and
+    where the weight decay is not above 0 all along. RuntimeError as in `equilibrium`.
     """
     if parameter not in PARAMETERS:
         raise ValueError(f"parameter is {parameter!r}; one of {', '.join(PARAMETERS)}")
     first, last = map(float, span)
     if first == last:
         raise ValueError(f"span is ({first}, {last}); its ends must differ")
-    if parameter != "weight_decay":
-        for end in (first, last):
+    for end in (first, last):
+        if parameter == "weight_decay":
+            _positive("span of weight_decay", end)
+        else:
             field.at(**{parameter: end})
     equations = FieldEquations(field=field, parameter=parameter, weight_decay=weight_decay)
     here, decay = equations._at(first)
@@ -247,6 +253,14 @@ class _Walk:
                 }
             )
         return pd.DataFrame(rows)
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value < np.inf:
+        raise ValueError(
+            f"{name} got {value}; allowed: above 0, since without decay the weights grow for ever "
+            "and no fixed point lies at finite distance"
+        )
 
 
 def _states(table: pd.DataFrame) -> np.ndarray:

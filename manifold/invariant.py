@@ -32,8 +32,10 @@ def invariant_basis(
     come first, then what completes the span: I_x on the diagonal of class x, J_xy other pairs of
     the classes x and y, numbered where there are several.
 
-    ValueError where a direction named by the task does not commute with its generators.
+    ValueError where a direction named by the task does not commute with its generators, and for
+    fewer than one layer or head.
     """
+    _check_size(layers, heads)
     frame = frame_projector(task, family)
     orbitals = commutant(_generators(task))
     scale = np.sqrt(orbitals.sizes)  # orthonormal coordinates of the commutant
@@ -56,6 +58,7 @@ def paper_basis(task: Task, layers: int = 2, heads: int = 1, block_length: int =
     The basis of arXiv 2607.11875 in the centred frame, for comparison: I_t stands for I_c and
     I_r, and the inverse shifts are absent (theory, section 3).
     """
+    _check_size(layers, heads)
     token, position = _directions(task)
     size = task.vocabulary + task.n_positions
     is_token = (np.arange(size) < task.vocabulary).astype(float)
@@ -93,6 +96,16 @@ def frame_projector(task: Task, family: str) -> np.ndarray:
     if family == "transformer":
         return np.eye(task.vocabulary + task.n_positions)
     return _embed(task, *projectors(task))
+
+
+def _check_size(layers: int, heads: int) -> None:
+    wrong = [
+        f"{name} got {value!r}; allowed: an integer from 1 on"
+        for name, value in (("layers", layers), ("heads", heads))
+        if type(value) is not int or value < 1
+    ]
+    if wrong:
+        raise ValueError("; ".join(wrong))
 
 
 def _embed(task: Task, token: np.ndarray | None, position: np.ndarray | None) -> np.ndarray:

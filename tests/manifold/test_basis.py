@@ -194,3 +194,6 @@ def test_a_false_name_and_a_foreign_family_are_refused():
         basis.coordinates({block: np.zeros((2, 2)) for block in basis.blocks})
     with pytest.raises(ValueError, match="W2 is missing"):
         basis.coordinates({"W1": np.zeros(basis.shape("W1"))})
+    for make in (invariant_basis, paper_basis):
+        with pytest.raises(ValueError, match="layers got 0; allowed: an integer from 1 on"):
+            make(TASK, layers=0)

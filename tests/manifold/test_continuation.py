@@ -176,8 +176,11 @@ def test_equilibrium_needs_decay_and_is_a_fixed_point():
     field = reduced_field(task, coordinates="four")
     state = equilibrium(field, np.zeros(4), weight_decay=0.02)
     assert np.abs(field.flow(state, 0.02)).max() < 1e-12
-    with pytest.raises(RuntimeError, match="needs weight decay"):
-        equilibrium(field, np.zeros(4), weight_decay=0.0, longest=400.0)
+    with pytest.raises(RuntimeError, match="still moves at time 500"):
+        equilibrium(field, np.zeros(4), weight_decay=1e-6, longest=400.0)
+    for none in (0.0, -1e-3, np.nan):
+        with pytest.raises(ValueError, match=f"weight_decay got {none}; allowed: above 0"):
+            equilibrium(field, np.zeros(4), weight_decay=none)
 
 
 def test_bad_requests_are_refused(folding):
@@ -185,6 +188,8 @@ def test_bad_requests_are_refused(folding):
         ({"parameter": "b", "span": (0.1, 0.2)}, "parameter is 'b'"),
         ({"span": (0.1, 0.1)}, "ends must differ"),
         ({"span": (0.1, 1.5)}, r"f_v is 1\.5"),
+        ({"parameter": "weight_decay", "span": (1e-3, 0.0)}, r"span of weight_decay got 0\.0"),
+        ({"span": (0.1, 0.2), "weight_decay": 0.0}, r"weight_decay got 0\.0; allowed: above 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            continue_branch(folding, np.zeros(4), weight_decay=1e-3, **arguments)
+            continue_branch(folding, np.zeros(4), **{"weight_decay": 1e-3, **arguments})

@@ -216,6 +216,8 @@ def test_kinds_before_learning_and_with_the_answer_in_weights():
         ({"samples": 0}, "samples is 0"),
         ({"samples": "few"}, "samples is 'few'"),
         ({"coordinates": "four", "layers": 3}, "3 layers"),
+        ({"layers": 0}, "layers got 0; allowed: an integer from 1 on"),
+        ({"layers": 0, "heads": 0}, "layers got 0; .*; heads got 0; allowed"),
     ],
 )
 def test_bad_requests_are_refused(arguments, message):
