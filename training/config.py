@@ -182,13 +182,16 @@ class RunConfig(_Strict):
     def replace(self, **changes: Any) -> RunConfig:
         """A copy with some fields changed; a mapping changes only the named parts of its section.
 
-        `config.replace(train_size=60, seeds={"data": 3})`.
+        `config.replace(train_size=60, seeds={"data": 3}, task={"lengths": [4]})`. A mapping with a
+        `name` is a task or family of its own.
         """
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         for name, change in changes.items():
             part = fields.get(name)
             if isinstance(part, _Strict) and isinstance(change, Mapping):
                 change = {key: getattr(part, key) for key in type(part).model_fields} | dict(change)
+            elif name in ("task", "family") and isinstance(change, Mapping):
+                change = change if "name" in change else describe(name, part) | dict(change)
             fields[name] = change
         return type(self)(**fields)
 

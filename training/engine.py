@@ -46,6 +46,12 @@ def train_many(
     members after a kill gives the same bits. stop_at_first_success: once one member is solved, all
     others are halted where they are; a later call without it lets them go on.
     """
+    for config in configs:
+        if not isinstance(config, RunConfig):
+            raise ValueError(
+                f"train got {config!r}; allowed: a RunConfig (from a file: RunConfig.from_yaml),"
+                " and train_many takes a list of them"
+            )
     ids = [config.run_id for config in configs]
     unique = dict(zip(ids, configs, strict=True))
     for config in unique.values():

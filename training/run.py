@@ -100,6 +100,11 @@ class Run:
     def __getitem__(self, step: slice) -> tuple[Checkpoint, ...]: ...
     def __getitem__(self, step: int | slice) -> Checkpoint | tuple[Checkpoint, ...]:
         if isinstance(step, slice):
+            if any(end is not None and end < 0 for end in (step.start, step.stop)):
+                raise ValueError(
+                    f"{self.path}: steps are counted from 0, got [{step.start}:{step.stop}];"
+                    " the last three are run[:][-3:]"
+                )
             low = 0 if step.start is None else step.start
             inside = [s for s in self.steps if s >= low and (step.stop is None or s < step.stop)]
             return tuple(self[s] for s in inside[:: step.step])

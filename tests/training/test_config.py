@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from training import RunConfig, train
+from training import RunConfig, train, train_many
 from training.config import ConfigError
 from training.families import DenseSSM, Transformer
 from training.schedule import checkpoint_steps, evaluation_steps
@@ -103,6 +103,21 @@ def test_replace_changes_one_part_of_a_section():
     changed = config(seeds={"init": 1, "data": 2}).replace(seeds={"data": 5}, train_size=9)
     assert (changed.seeds.init, changed.seeds.data, changed.train_size) == (1, 5, 9)
     assert changed.task == config().task
+
+
+def test_replace_changes_only_the_named_parts_of_task_and_family():
+    changed = config().replace(task={"lengths": [4]}, family={"width": 6})
+    assert changed == config(task={**TASK, "lengths": [4]}, family={**FAMILY, "width": 6})
+    other = config().replace(family=NET)
+    assert other == config(family=NET)
+    with pytest.raises(ConfigError, match="task modular_addition: unknown lenghts; allowed: mod"):
+        config().replace(task={"lenghts": [4]})
+
+
+def test_what_is_trained_is_a_configuration():
+    for wrong in (lambda: train("x.yaml"), lambda: train_many(config())):  # pyright: ignore
+        with pytest.raises(ValueError, match=r"train got .*allowed: a RunConfig .*from_yaml"):
+            wrong()
 
 
 def test_yaml(tmp_path):

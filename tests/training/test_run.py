@@ -89,6 +89,9 @@ def test_slices_are_by_step(run):
     assert [kept.step for kept in run[:]] == list(run.steps)
     assert [kept.step for kept in run[::3]] == [0, 4, 20]
     assert run.last.step == 20
+    for wrong in (slice(-3, None), slice(None, -1)):
+        with pytest.raises(ValueError, match=r"steps are counted from 0, got \["):
+            run[wrong]
 
 
 def test_plain_sgd_has_no_memory(tmp_path):
