@@ -44,6 +44,7 @@ def circuit_facts(run: Run, *, samples: int, seed: int, others: Sequence[Run] = 
         "random_upper": matrix.random_upper,
         "size": matrix.size,
         "width": matrix.width,
+        "sequences": matrix.sequences,
         "gap": matrix.gap,
         "accuracy": matrix.accuracy,
         "sharing": matrix.sharing,
@@ -51,19 +52,11 @@ def circuit_facts(run: Run, *, samples: int, seed: int, others: Sequence[Run] = 
         "sentence": matrix.sentence(),
         "gradient_cosines": cosines.means,
         "gradient_cosines_interval": cosines.intervals,
-        "gradient_cosines_by_run": _by_run(cosines.table),
+        "gradient_cosines_by_run": cosines.by_run,
+        "gradient_cosines_seeds": len({r.config.seeds.init for r in along.values()}),
         "nodes": patch_nodes(run, samples=samples, seed=seed).to_dict(orient="list"),
         "probe": probes,
         "probe_transfer": read.to_numpy(),
-    }
-
-
-def _by_run(table: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Mean cosine of each group in each run."""
-    wide = table.pivot_table(index="run", columns="group", values="cosine")
-    return {
-        str(group): {str(r): float(v) for r, v in zip(wide.index, wide[group], strict=True)}
-        for group in wide.columns
     }
 
 
@@ -133,7 +126,8 @@ def probes_figure(cells: list[dict]) -> Figure:
         "the row's length.",
         caption="Accuracy at length m of a linear probe of the answer trained on final states of "
         "length n; below it, in parentheses, the same probe on shuffled labels. A probe reads what "
-        "is there, not what is used.",
+        "is there, not what is used. Cells with too few held-out sequences at a length are left "
+        "out.",
         table=pd.DataFrame(rows),
     )
 
@@ -200,6 +194,7 @@ def _matrix_table(facts: dict) -> pd.DataFrame:
             {"cell": label(facts), "n": n, "m": m}
             | {name: arrays[name][i, j] for name in columns}
             | {"directions": facts["size"][i], "width": facts["width"]}
+            | {"sequences": facts["sequences"][j], "training size": facts["train_size"]}
             for i, n in enumerate(lengths)
             for j, m in enumerate(lengths)
         ]
@@ -244,8 +239,7 @@ def cosines_figure(cells: list[dict]) -> Figure:
         + "; ".join(f"{r['cell']}, {r['group']}: {r['cosine']:.2f}" for r in rows),
         caption="Same position: different steps at the same absolute position. Negative: what one "
         "length learns there, the other unlearns. Mean along training while the validation loss is "
-        "above a tenth of chance; bars: 95% bootstrap intervals over runs (over pairs of steps "
-        "where there is one run).",
+        "above a tenth of chance; bars: 95% bootstrap intervals over pairs of steps.",
         table=table,
     )
 

@@ -16,7 +16,6 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 app = typer.Typer(
     name="kappalens",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -31,12 +30,15 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-) -> None: ...
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def _bars(quiet: bool) -> Progress:
@@ -93,15 +95,17 @@ def train(
     from training import RunConfig
     from training import train as run_train
 
-    sys.path.insert(0, str(Path.cwd()))  # so that `module:attribute` finds the user's own module
+    _find_own_modules()
     parsed = RunConfig.from_yaml(config)
     with _bars(json_) as bars:
-        row = bars.add_task("starting", name=parsed.run_id, total=parsed.steps)
+        rows: list[TaskID] = []
 
         def progress(step: int, total: int, latest: Mapping[str, float]) -> None:
             loss = latest.get("validation_loss")
             text = f"step {step}" + (f", loss {loss:.4f}" if loss is not None else "")
-            bars.update(row, completed=step, total=total, description=text)
+            if not rows:
+                rows.append(bars.add_task(text, name=parsed.run_id, total=total))
+            bars.update(rows[0], completed=step, total=total, description=text)
 
         run = run_train(parsed, root=root, progress=progress)
     if json_:
@@ -121,11 +125,17 @@ def report(
     """Write report.html and report.json of a demo or of one run, from its checkpoints."""
     from analyses.reporting import report as write
 
+    _find_own_modules()
     page = write(folder)
     if json_:
         typer.echo((page.parent / "report.json").read_text(), nl=False)
     else:
         typer.echo(f"Report: {page.resolve()}")
+
+
+def _find_own_modules() -> None:
+    """So that `module:attribute` finds a task or family in the folder the command is run in."""
+    sys.path.append(str(Path.cwd()))
 
 
 def _check_rooms() -> None:
@@ -143,14 +153,12 @@ def _check_rooms() -> None:
 
 def main() -> None:
     """Run the command; a caller's mistake is one line on stderr and exit code 2."""
+    interrupted = 130
     try:
         _check_rooms()
-        app(standalone_mode=False)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
+        code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("Interrupted; the same command goes on from here.", err=True)
-        sys.exit(130)
+        code = interrupted
     except (ValueError, OSError) as error:
         typer.echo("error: " + " ".join(str(error).split()), err=True)
         sys.exit(2)
@@ -160,3 +168,6 @@ def main() -> None:
             raise
         typer.echo("error: " + " ".join(usage().split()), err=True)
         sys.exit(2)
+    if code == interrupted:  # the parser catches the key and returns this
+        typer.echo("Interrupted; the same command goes on from here.", err=True)
+    sys.exit(code or 0)

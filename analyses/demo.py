@@ -6,17 +6,17 @@ it stopped, and `kappalens report DIR` renders without training.
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import json
 import multiprocessing
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from analyses.folder import STAMP, claim, facts_path, finished, locked, read
 from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
 from analyses.settings import FULL, QUICK, Settings
 from analyses.studies import STUDIES
@@ -41,11 +41,11 @@ def demo(
     Errors: ValueError if `out` holds a demo of another seed or size, or is not a demo's folder.
     """
     settings = QUICK if quick else FULL
-    _claim(out, {"schema_version": SCHEMA_VERSION, "seed": seed, "quick": quick})
-    with _locked(out), worker_pool(workers) as (pool, messages):
+    claim(out, _identity(seed, quick))
+    with locked(out), worker_pool(workers) as (pool, messages):
         futures: dict[str, Future[None]] = {}
         for job, study in jobs(settings):
-            if not (out / "facts" / f"{job}.json").exists():
+            if not finished(out, job):
                 futures[job] = pool.submit(_work, out, job, study, settings, seed)
             elif watch:
                 watch(job, 1.0, "done before")
@@ -53,36 +53,13 @@ def demo(
     return write_report(out)
 
 
-def _claim(out: Path, identity: dict) -> None:
-    """Make the folder, or check that it is this demo's."""
-    stamp = out / "demo.json"
-    if stamp.exists():
-        try:
-            found = json.loads(stamp.read_text())
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{stamp} is not valid JSON ({error}); delete {out} or use --out"
-            ) from error
-        if found != identity:
-            raise ValueError(
-                f"{out} holds another demo ({found}), this one is {identity}; use another --out"
-            )
-    elif out.exists() and any(out.iterdir()):
-        raise ValueError(f"{out} is not empty and not a demo's folder; use another --out")
-    (out / "facts").mkdir(parents=True, exist_ok=True)
-    if not stamp.exists():
-        write_json(stamp, identity)
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Hold the folder against a second demo; the lock goes with the process, however it ends."""
-    with (out / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{out} is in use by another demo; wait for it or use --out") from None
-        yield
+def _identity(seed: int, quick: bool) -> dict:
+    """What a demo's facts depend on; the digest tells settings of another version apart."""
+    text = json.dumps(asdict(QUICK if quick else FULL), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return {
+        "schema_version": SCHEMA_VERSION, "seed": seed, "quick": quick, "settings": digest
+    }  # fmt: skip
 
 
 def _work(out: Path, job: str, study: str, settings: Settings, seed: int) -> None:
@@ -94,7 +71,7 @@ def _work(out: Path, job: str, study: str, settings: Settings, seed: int) -> Non
 
     facts = STUDIES[study].run(out, _only(settings, job), seed, progress)
     facts["seconds"] = time.perf_counter() - start
-    write_json(out / "facts" / f"{job}.json", facts)
+    write_json(facts_path(out, job), facts)
     progress(1.0, f"done in {facts['seconds']:.0f} s")
 
 
@@ -125,22 +102,21 @@ def _follow(futures: dict[str, Future[None]], messages, watch: Watch | None) -> 
 
 def load_facts(out: Path) -> dict[str, dict]:
     """Facts by job, in the order of the report. Errors: ValueError that names what is missing."""
-    stamp = out / "demo.json"
-    if not stamp.exists():
-        raise ValueError(f"{out} has no demo.json: not the folder of a demo")
-    settings = QUICK if json.loads(stamp.read_text())["quick"] else FULL
+    stamp = read(out / STAMP, "quick", "seed")
+    words = f"--out {out}" + (f" --seed {stamp['seed']}" if stamp["seed"] else "")
+    settings, words = (QUICK, words + " --quick") if stamp["quick"] else (FULL, words)
     facts = {}
     for job, _ in sorted(jobs(settings), key=lambda pair: list(STUDIES).index(pair[1])):
-        path = out / "facts" / f"{job}.json"
+        path = facts_path(out, job)
         if not path.exists():
-            raise ValueError(f"{path} is missing: run `kappalens demo --out {out}` to finish it")
-        facts[job] = json.loads(path.read_text())
+            raise ValueError(f"{path} is missing: finish it with `kappalens demo {words}`")
+        facts[job] = read(path, "seconds")
     return facts
 
 
 def write_report(out: Path) -> Path:
     """report.html and report.json from the facts in `out`."""
-    facts, stamp = load_facts(out), json.loads((out / "demo.json").read_text())
+    facts, stamp = load_facts(out), read(out / STAMP, "quick", "seed")
     sections = sections_of(facts)
     seconds = sum(f["seconds"] for f in facts.values())
     notes = {
@@ -150,8 +126,8 @@ def write_report(out: Path) -> Path:
         **versions(),
     }
     lead = (
-        f"Models trained from scratch with seed {stamp['seed']}, read from their checkpoints. The "
-        "findings are one draw; their sentences say how many runs stand behind them."
+        f"Models trained from scratch with seed {stamp['seed']}, read from their checkpoints. "
+        "Every finding is one draw, of the seeds it names or of this one."
     )
     if stamp["quick"]:
         lead = "QUICK SETTING, which checks the path and not the science. " + lead

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Iterator, Sequence
@@ -61,7 +62,9 @@ def svg(figure: Canvas) -> str:
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
-    return re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    own = "f" + hashlib.sha256(text.encode()).hexdigest()[:8] + "-"  # ids of one page must differ
+    return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{own}", text)
 
 
 def line_style(index: int) -> dict[str, Any]:

@@ -69,15 +69,20 @@ def _learning(run: Run) -> Section:
         for axis in (losses, accuracy):
             axis.legend(fontsize=7)
         drawing = svg(figure)
-    last = metrics.dropna(subset=["validation_loss"]).iloc[-1]
-    status = run.status
+    measured, status = metrics.dropna(subset=["validation_loss"]), run.status
+    if measured.empty:
+        finding = f"The run is {status['state']} at step {status['step']}; nothing was measured."
+    else:
+        last = measured.iloc[-1]
+        finding = (
+            f"The run is {status['state']} at step {status['step']}: validation loss "
+            f"{last['validation_loss']:.4f}, accuracy {last['validation_accuracy']:.3f} at step "
+            f"{last['step']:.0f}."
+        )
     return Section(
         anchor="learning",
         title="Learning curve",
-        findings=(
-            f"The run is {status['state']} at step {status['step']}: validation loss "
-            f"{last['validation_loss']:.4f}, accuracy {last['validation_accuracy']:.3f}.",
-        ),
+        findings=(finding,),
         text=(str(status.get("why", "")),) if status.get("why") else (),
         figures=(
             Figure(

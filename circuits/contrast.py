@@ -12,6 +12,9 @@ from probes import Site, final_site, read_state
 from training.families.base import Family, Params
 from training.tasks.base import Batch, LengthTask, Task
 
+MINIMUM_GAP = 0.3
+"""Logits that clean and corrupted runs must differ by before a share of it means anything."""
+
 
 def length_task(task: Task) -> LengthTask:
     """`task` if its sequences come in lengths; ValueError otherwise."""
@@ -27,14 +30,16 @@ def length_task(task: Task) -> LengthTask:
 class Contrast:
     """Pairs that differ in one input so that the answer changes, both run through one model.
 
-    clean, corrupt: batches of equal length. site: the state at the final token.
-    clean_state, corrupt_state: (batch, width). clean_gap, corrupt_gap: the metric M per pair, the
-    clean answer's logit minus the corrupted answer's at the final token, in each run.
+    clean, corrupt: batches of equal length. sequences: how many different clean ones there are;
+    they are repeated as a whole, each time with other corruptions. site: the state at the final
+    token. clean_state, corrupt_state: (batch, width). clean_gap, corrupt_gap: the metric M per
+    pair, the clean answer's logit minus the corrupted answer's at the final token, in each run.
     accuracy: share of clean sequences whose final answer is the model's first choice.
     """
 
     clean: Batch
     corrupt: Batch
+    sequences: int
     final: int
     site: Site
     clean_state: Tensor
@@ -57,6 +62,10 @@ class Contrast:
         (M(kept) - M(corrupt)) / (M(clean) - M(corrupt)) of means."""
         return (self.metric(logits) - self.corrupt_gap) / self.gap
 
+    def by_sequence(self, values: Tensor) -> np.ndarray:
+        """Means over the pairs of each clean sequence, (sequences,): the independent units."""
+        return values.double().numpy().reshape(-1, self.sequences).mean(0)
+
 
 def answer_gap(logits: Tensor, clean: Batch, corrupt: Batch, final: int) -> Tensor:
     rows = torch.arange(len(clean))
@@ -68,8 +77,33 @@ def answer_gap(logits: Tensor, clean: Batch, corrupt: Batch, final: int) -> Tens
 def contrast(
     family: Family, params: Params, task: LengthTask, length: int, count: int, seed: int
 ) -> Contrast:
-    """`count` pairs of one length (fewer where fewer sequences exist), run through one model."""
-    clean = task.sequences(length, count, seed)
+    """About `count` pairs of one length, run through one model.
+
+    Where fewer held-out sequences exist they are repeated with other corruptions.
+    """
+    return _run(family, params, task, task.sequences(length, count, seed), count, seed)
+
+
+def halves(
+    family: Family, params: Params, task: LengthTask, length: int, count: int, seed: int
+) -> tuple[Contrast, Contrast]:
+    """Two contrasts of about `count` pairs each that share no clean sequence.
+
+    Where only one sequence is held out, both are of it: too few for anything to be read.
+    """
+    drawn = task.sequences(length, 2 * count, seed)
+    middle = (len(drawn) + 1) // 2
+    first, second = drawn[:middle], drawn[min(middle, len(drawn) - 1) :]
+    return (
+        _run(family, params, task, first, count, seed),
+        _run(family, params, task, second, count, seed + 1),
+    )
+
+
+def _run(
+    family: Family, params: Params, task: LengthTask, drawn: Batch, count: int, seed: int
+) -> Contrast:
+    clean = drawn[np.tile(np.arange(len(drawn)), max(1, count // len(drawn)))]
     corrupt = task.corrupt(clean, seed)
     final = int(np.unique(task.final(clean)).item())
     site = final_site(family, clean.tokens.shape[1], final)
@@ -79,6 +113,7 @@ def contrast(
     return Contrast(
         clean=clean,
         corrupt=corrupt,
+        sequences=len(drawn),
         final=final,
         site=site,
         clean_state=clean_state,

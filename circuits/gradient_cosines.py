@@ -27,14 +27,16 @@ class GradientCosines:
     table: a row per run and pair (length n, step k), (length m, step l) with n < m: its group, the
     mean cosine over checkpoints weighted by the time (sum of learning rates) each stands for, and
     the absolute positions. means, intervals: by group ("same step"; "same position": different
-    steps at the same absolute position; "neither"), with a 95% bootstrap interval over runs, or
-    over pairs where there is one run; a group without pairs is missing. runs: run id to the
-    checkpoints used, those without any left out.
+    steps at the same absolute position; "neither"), of each pair's mean over runs, with a 95%
+    bootstrap interval over pairs; a group without pairs is missing. by_run: the group's mean in
+    each run, whose range is to be read beside it: runs that share seeds are not independent.
+    runs: run id to the checkpoints used, those without any left out.
     """
 
     table: pd.DataFrame
     means: dict[str, float]
     intervals: dict[str, tuple[float, float]]
+    by_run: dict[str, dict[str, float]]
     runs: dict[str, tuple[int, ...]]
 
 
@@ -121,12 +123,15 @@ def _pairs(cells: Sequence[tuple[int, int, int, int]], cosine: np.ndarray) -> li
 
 def _summary(table: pd.DataFrame, used: dict[str, tuple[int, ...]], seed: int) -> GradientCosines:
     rng = np.random.default_rng(seed)
-    means, intervals = {}, {}
-    for group, rows in table.groupby("group"):
-        x = rows["cosine"].to_numpy()
-        if len(used) > 1:
-            x = np.array([x[rows["run"] == run].mean() for run in used])
+    means, intervals, by_run = {}, {}, {}
+    for name in [group for group in GROUPS if group in set(table["group"])]:
+        wide = table[table["group"] == name].pivot_table(
+            index=["n", "step_n", "m", "step_m"], columns="run", values="cosine"
+        )
+        x = wide.to_numpy().mean(1)
         boot = x[rng.integers(0, len(x), (1000, len(x)))].mean(1)
         low, high = np.percentile(boot, [2.5, 97.5])
-        means[str(group)], intervals[str(group)] = float(x.mean()), (float(low), float(high))
-    return GradientCosines(table=table, means=means, intervals=intervals, runs=used)
+        means[name], intervals[name] = float(x.mean()), (float(low), float(high))
+        alone = wide.to_numpy().mean(0).tolist()
+        by_run[name] = dict(zip(map(str, wide.columns), alone, strict=True))
+    return GradientCosines(table=table, means=means, intervals=intervals, by_run=by_run, runs=used)

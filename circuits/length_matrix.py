@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from circuits.contrast import Contrast, contrast, length_task
+from circuits.contrast import MINIMUM_GAP, Contrast, halves, length_task
 from circuits.subspace import kept, random_subspace, smallest_subspace
 from training import Run
 
-MINIMUM_GAP = 0.3
 MINIMUM_ACCURACY = 0.95
+MINIMUM_SEQUENCES = 5
+RESAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,11 +22,13 @@ class LengthMatrix:
     """Faithfulness at length m (column) of the subspace circuit of length n (row).
 
     lengths: (L,). matrix, lower, upper: (L, L), the value and its 95% bootstrap interval over
-    sequence pairs; NaN where undefined. random_baseline, random_upper: (L, L), the mean and the
+    clean sequences; NaN where undefined. random_baseline, random_upper: (L, L), the mean and the
     95th percentile over random subspaces of the same size. size: (L,), directions in each circuit,
-    out of `width`. gap: (L,), logits. accuracy: (L,), of the final answer. defined: (L, L).
-    sharing, sharing_interval: mean off-diagonal over mean diagonal, each above its random
-    baseline; 1 when one circuit serves all lengths, 0 when each has its own; None if undefined.
+    out of `width`. sequences: (L,), clean sequences that the column is read on; as many others
+    found the circuits. gap: (L,), logits. accuracy: (L,), of the final answer. defined: (L, L).
+    sharing, sharing_interval: mean off-diagonal over mean diagonal, each above the row's random
+    baseline; 1 when one circuit serves all lengths, 0 when each has its own; the interval holds
+    the error of sequences and of the random subspaces; None if undefined.
     """
 
     lengths: tuple[int, ...]
@@ -35,6 +39,7 @@ class LengthMatrix:
     random_upper: np.ndarray
     size: np.ndarray
     width: int
+    sequences: np.ndarray
     gap: np.ndarray
     accuracy: np.ndarray
     defined: np.ndarray
@@ -45,18 +50,19 @@ class LengthMatrix:
 
     def sentence(self) -> str:
         missing = [
-            f"length {n} ({self.accuracy[i]:.2f} accuracy, gap {self.gap[i]:.2f})"
+            f"length {n} (accuracy {self.accuracy[i]:.2f}, gap {self.gap[i]:.2f}, read on "
+            f"{self.sequences[i]} sequences)"
             for i, n in enumerate(self.lengths)
             if not self.defined[i, i]
         ]
         if self.sharing is None or self.sharing_interval is None:
-            return f"The length matrix is undefined: not learnt, {', '.join(missing)}."
+            return f"The length matrix is undefined: {', '.join(missing)}."
         low, high = self.sharing_interval
         text = (
             f"A length's circuit is worth {self.sharing:.2f} [{low:.2f}, {high:.2f}] of its own "
             f"to the other lengths, above random subspaces of equal size."
         )
-        return text + (f" Left out as not learnt: {', '.join(missing)}." if missing else "")
+        return text + (f" Left out: {', '.join(missing)}." if missing else "")
 
 
 def length_matrix(
@@ -65,87 +71,111 @@ def length_matrix(
     *,
     faithfulness: float = 0.9,
     samples: int = 256,
-    random_draws: int = 20,
+    random_draws: int = 50,
     seed: int = 0,
 ) -> LengthMatrix:
     """The length matrix of one checkpoint (the last by default) of a jointly trained run.
 
     Theory, section 8: the circuit of length n is the smallest principal subspace of its
-    clean-minus-corrupt states at the final token with the given faithfulness; circuits are found
-    on one half of the pairs and read on the other. Undefined where a length is not learnt to 0.95
-    or its gap is below 0.3 logits.
+    clean-minus-corrupt states at the final token with the given faithfulness. Circuits are found
+    on one half of the held-out sequences and read on the other, about `samples` pairs each.
+    Undefined where a length is not learnt to 0.95, its gap is below 0.3 logits, or fewer than 5
+    sequences are held out to read it on.
     """
     step = run.steps[-1] if step is None else step
     task, family, params = length_task(run.task), run.family, run[step].params()
-    lengths = task.lengths
-    fit = [contrast(family, params, task, n, samples, 2 * seed) for n in lengths]
-    test = [contrast(family, params, task, n, samples, 2 * seed + 1) for n in lengths]
-    learnt = np.array([min(a.accuracy, b.accuracy) for a, b in zip(fit, test, strict=True)])
-    gap = np.array([min(a.gap, b.gap) for a, b in zip(fit, test, strict=True)])
-    usable = (learnt >= MINIMUM_ACCURACY) & (gap >= MINIMUM_GAP)
-    found = [
-        smallest_subspace(family, params, pair, faithfulness) if ok else None
-        for pair, ok in zip(fit, usable, strict=True)
-    ]
-    scores: dict[tuple[int, int], np.ndarray] = {}
-    randoms: dict[tuple[int, int], np.ndarray] = {}
+    pairs = [halves(family, params, task, n, samples, seed) for n in task.lengths]
+    fit, test = [a for a, _ in pairs], [b for _, b in pairs]
+    learnt = np.array([min(a.accuracy, b.accuracy) for a, b in pairs])
+    gap = np.array([min(a.gap, b.gap) for a, b in pairs])
+    sequences = np.array([pair.sequences for pair in test])
+    usable = (learnt >= MINIMUM_ACCURACY) & (gap >= MINIMUM_GAP) & (sequences >= MINIMUM_SEQUENCES)
     generator = torch.Generator().manual_seed(seed)
-    for i, subspace in enumerate(found):
-        if subspace is None:
-            continue
-        width, size = subspace.shape
+    size, width = np.zeros(len(fit), dtype=int), fit[0].clean_state.shape[1]
+    scores: dict[tuple[int, int], np.ndarray] = {}
+    chance: dict[tuple[int, int], np.ndarray] = {}
+    columns = np.flatnonzero(usable).tolist()
+    for i in columns:
+        subspace = smallest_subspace(family, params, fit[i], faithfulness)
+        size[i] = subspace.shape[1]
         draws = [
-            random_subspace(width, size, generator, subspace.dtype) for _ in range(random_draws)
+            random_subspace(width, int(size[i]), generator, subspace.dtype)
+            for _ in range(random_draws)
         ]
-        for j in np.flatnonzero(usable).tolist():
-            scores[i, j] = kept(family, params, test[j], subspace).numpy()
-            values = [kept(family, params, test[j], draw).mean().item() for draw in draws]
-            randoms[i, j] = np.array(values)
-    return _summary(lengths, step, fit, usable, found, scores, randoms, gap, learnt, seed)
-
-
-def _summary(
-    lengths, step, fit: list[Contrast], usable, found, scores, randoms, gap, learnt, seed
-) -> LengthMatrix:
-    count = len(lengths)
-    empty = np.full((count, count), np.nan)
-    matrix, lower, upper, mean, high = (empty.copy() for _ in range(5))
-    boot = np.full((1000, count, count), np.nan)
-    rng = np.random.default_rng(seed)
-    for (i, j), values in scores.items():
-        resampled = values[rng.integers(0, len(values), (1000, len(values)))].mean(1)
-        boot[:, i, j] = resampled
-        matrix[i, j] = values.mean()
-        lower[i, j], upper[i, j] = np.percentile(resampled, [2.5, 97.5])
-        mean[i, j], high[i, j] = randoms[i, j].mean(), np.percentile(randoms[i, j], 95)
-    sharing = _sharing(matrix[None], mean, usable)
-    interval = _sharing(boot, mean, usable)
+        for j in columns:
+            scores[i, j] = test[j].by_sequence(kept(family, params, test[j], subspace))
+            chance[i, j] = np.array(
+                [kept(family, params, test[j], draw).mean().item() for draw in draws]
+            )
+    table = _Resampled(len(fit), scores, chance, seed)
     return LengthMatrix(
-        lengths=lengths,
-        matrix=matrix,
-        lower=lower,
-        upper=upper,
-        random_baseline=mean,
-        random_upper=high,
-        size=np.array([0 if s is None else s.shape[1] for s in found]),
-        width=fit[0].clean_state.shape[1],
+        lengths=task.lengths,
+        matrix=table.matrix,
+        lower=np.percentile(table.matrices, 2.5, axis=0),
+        upper=np.percentile(table.matrices, 97.5, axis=0),
+        random_baseline=table.baseline,
+        random_upper=table.baseline_upper,
+        size=size,
+        width=width,
+        sequences=sequences,
         gap=gap,
         accuracy=learnt,
         defined=np.outer(usable, usable),
-        site=fit[-1].site.hook,
+        site=_site(fit),
         step=step,
-        sharing=None if sharing is None else float(sharing[0]),
-        sharing_interval=None
-        if interval is None
-        else (float(np.percentile(interval, 2.5)), float(np.percentile(interval, 97.5))),
+        sharing=table.sharing(columns),
+        sharing_interval=table.sharing_interval(columns),
     )
 
 
-def _sharing(matrices: np.ndarray, baseline: np.ndarray, usable: np.ndarray) -> np.ndarray | None:
-    """Mean off-diagonal over mean diagonal above baseline, for a stack (draws, L, L)."""
-    keep = np.flatnonzero(usable)
-    if len(keep) < 2:
-        return None
-    above = (matrices - baseline)[:, keep][:, :, keep]
-    own = np.eye(len(keep), dtype=bool)
+def _site(fit: list[Contrast]) -> str:
+    return fit[-1].site.hook
+
+
+class _Resampled:
+    """The matrix and its random baseline, with bootstrap draws of sequences and of subspaces."""
+
+    def __init__(
+        self,
+        count: int,
+        scores: Mapping[tuple[int, int], np.ndarray],
+        chance: Mapping[tuple[int, int], np.ndarray],
+        seed: int,
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        self.matrix, self.baseline, self.baseline_upper = np.full((3, count, count), np.nan)
+        self.matrices, self.baselines = np.full((2, RESAMPLES, count, count), np.nan)
+        for (i, j), values in scores.items():
+            self.matrix[i, j] = values.mean()
+            self.matrices[:, i, j] = _means(values, rng)
+            self.baseline[i, j] = chance[i, j].mean()
+            self.baseline_upper[i, j] = np.percentile(chance[i, j], 95)
+            self.baselines[:, i, j] = _means(chance[i, j], rng)
+
+    def sharing(self, columns: list[int]) -> float | None:
+        if len(columns) < 2:
+            return None
+        return float(_index(self.matrix[None], self.baseline[None], columns)[0])
+
+    def sharing_interval(self, columns: list[int]) -> tuple[float, float] | None:
+        if len(columns) < 2:
+            return None
+        low, high = np.percentile(_index(self.matrices, self.baselines, columns), [2.5, 97.5])
+        return float(low), float(high)
+
+
+def _means(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Bootstrap means, (RESAMPLES,)."""
+    return values[rng.integers(0, len(values), (RESAMPLES, len(values)))].mean(1)
+
+
+def _index(matrices: np.ndarray, baselines: np.ndarray, columns: list[int]) -> np.ndarray:
+    """Mean off-diagonal over mean diagonal for a stack (draws, L, L), above each row's baseline.
+
+    One baseline for the row, the mean over its columns, so that its noise cancels where all are
+    equal.
+    """
+    inside = np.ix_(range(len(matrices)), columns, columns)
+    above = matrices[inside] - baselines[inside].mean(2, keepdims=True)
+    own = np.eye(len(columns), dtype=bool)
     return above[:, ~own].mean(1) / above[:, own].mean(1)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from circuits.contrast import contrast, length_task
+from circuits.contrast import MINIMUM_GAP, contrast, length_task
 from probes import run_with_tap
 from training import Run
 from training.families.base import Family, Params
@@ -66,8 +66,8 @@ def patch_nodes(
 
     Rows: node and length. raw: mean fall of the metric M in logits; effect: that over the gap
     M(clean) - M(corrupt), 1 when the node carries the whole difference; low, high: its 95%
-    interval (normal, over pairs). Nodes after a sequence's final token are left out: they cannot
-    matter. effect is missing where the gap is below 0.3 logits (undefined there).
+    interval (normal, over clean sequences). Nodes after a sequence's final token are left out:
+    they cannot matter. effect is missing where the gap is below 0.3 logits (undefined there).
     """
     step = run.steps[-1] if step is None else step
     task, family, params, rows = length_task(run.task), run.family, run[step].params(), []
@@ -78,9 +78,9 @@ def patch_nodes(
             if node.hook.startswith("hook_state") and int(node.hook.split(".")[1]) > pair.final:
                 continue
             logits = run_with_tap(family, params, pair.clean, _patch(node, other))
-            fall = (pair.clean_gap - pair.metric(logits)).double().numpy()
+            fall = pair.by_sequence(pair.clean_gap - pair.metric(logits))
             half = 1.96 * fall.std(ddof=1) / np.sqrt(len(fall))
-            scale = pair.gap if pair.gap >= 0.3 else np.nan
+            scale = pair.gap if pair.gap >= MINIMUM_GAP else np.nan
             rows.append(
                 {
                     "length": length,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -64,26 +65,35 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
     return {"task": TASK, "branches": branches, "bifurcations": bifurcations}
 
 
+def _finding(branch: dict) -> str:
+    """What the branch is, by its folds and by the signs of its eigenvalues."""
+    decay, folds, table = branch["weight_decay"], branch["folds"], branch["table"]
+    pieces = [stable for stable, _ in itertools.groupby(table["stable"])]
+    if not folds:
+        highest = max(table["leading"])
+        kind = "a crossover, not a bifurcation" if all(table["stable"]) else "no fold"
+        return (
+            f"At weight decay {decay:g} the branch of fixed points has no fold: {kind}, its "
+            f"largest eigenvalue anywhere is {highest:.1e}."
+        )
+    head = (
+        f"At weight decay {decay:g} in-weights and in-context learning are parted by a real "
+        f"bifurcation: the branch folds at f_v = {' and '.join(f'{v:.10f}' for v in folds)}"
+    )
+    if pieces == [True, False, True]:
+        return f"{head}; between them two states attract, and the starting point decides."
+    return f"{head}; along it the fixed points are {', '.join(map(_word, pieces))}."
+
+
+def _word(stable: bool) -> str:
+    return "stable" if stable else "unstable"
+
+
 def section(facts: dict) -> Section:
-    sentences = []
-    for branch in facts["branches"]:
-        decay, folds = branch["weight_decay"], branch["folds"]
-        if folds:
-            values = " and ".join(f"{v:.10f}" for v in folds)
-            sentences.append(
-                f"Between in-weights and in-context learning lies a real bifurcation: at weight "
-                f"decay {decay:g} the branch folds at f_v = {values}; between them both states are "
-                f"stable and the starting point decides."
-            )
-        else:
-            sentences.append(
-                f"At weight decay {decay:g} the same branch has no fold: a crossover, in which "
-                f"every eigenvalue stays negative."
-            )
     return Section(
         anchor="folds",
         title="From in-weights to in-context learning: folds",
-        findings=tuple(sentences),
+        findings=tuple(_finding(branch) for branch in facts["branches"]),
         text=(
             "Fixed points of the reduced gradient flow with weight decay, on four coordinates, "
             "over the exact population of associative recall (3 blocks, 6 common and 5 rare "

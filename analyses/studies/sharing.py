@@ -43,6 +43,10 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
         progress=lambda share, text: progress(0.9 * share, text),
     )
     record = factor.record()
+    for search in record["searches"].values():
+        for trial in search["trials"]:
+            for member in trial["members"]:
+                member["run"] = Path(member["run"]).name
     facts = {"kappa": record, "sentence": factor.sentence(), "circuits": None}
     joint = _to_read(factor)
     if joint is not None:
@@ -73,7 +77,7 @@ def _worst(run: Run) -> float:
 
 def section(cells: list[dict]) -> Section:
     learnt = [cell["circuits"] for cell in cells if cell["circuits"]]
-    findings = [cell["sentence"] for cell in cells]
+    findings = [f"{cell['sentence']} {_members(cell)}" for cell in cells]
     for facts in learnt:
         findings.append(f"{label(facts)}: {_meeting(facts)}{facts['sentence']}")
     figures = [_kappa_figure(cells)]
@@ -90,10 +94,23 @@ def section(cells: list[dict]) -> Section:
             "smallest size on a grid of steps of 1.3 at which one member of the grid reaches a "
             "validation loss of 0.02; a bound is printed where a search ran out of data.",
             "Circuits are read on the joint model of the largest size tried at which every length "
-            "was learnt, at lengths it answers with at least 0.95 accuracy.",
+            "was learnt, at lengths it answers with at least 0.95 accuracy. A value near 1 says "
+            "that at the end of training lengths keep the answer in the same directions; the "
+            "gradient cosines say whether they helped each other on the way there. "
+            + "; ".join(
+                f"{label(f)}: {f['train_size']} sequences, step {f['step']}" for f in learnt
+            )
+            + ".",
         ),
         figures=tuple(figures),
     )
+
+
+def _members(cell: dict) -> str:
+    """What was tried at each size."""
+    search = cell["kappa"]["searches"]["joint"]
+    seeds = ", ".join(map(str, search["seeds"]))
+    return f"Tried at each size: {len(search['lrs'])} learning rates, seeds {seeds}."
 
 
 def _meeting(facts: dict) -> str:
@@ -105,7 +122,8 @@ def _meeting(facts: dict) -> str:
     runs = facts["gradient_cosines_by_run"]["same position"].values()
     return (
         f"gradients of different steps at the same absolute position have cosine {mean:+.2f} "
-        f"{interval(low, high)} over {len(runs)} runs ({min(runs):+.2f} to {max(runs):+.2f}). "
+        f"{interval(low, high)}, in {len(runs)} runs of {facts['gradient_cosines_seeds']} seeds "
+        f"from {min(runs):+.2f} to {max(runs):+.2f}. "
     )
 
 
@@ -142,7 +160,11 @@ def _kappa_figure(cells: list[dict]) -> Figure:
                     "N* joint": k["n_star_joint"],
                     "kappa": k["kappa"],
                     "bound": k["bound"],
+                    "kappa_low": k["kappa_interval"][0],
+                    "kappa_high": k["kappa_interval"][1],
+                    "N_sep": k["n_sep"],
                     "kappa_sep": k["kappa_sep"],
+                    "kappa / kappa_sep": k["ratio"],
                 }
             )
         axis.axvline(1, color="black", lw=0.6, ls=":")

@@ -1,8 +1,11 @@
 """The command as a person types it: answers, and one line for a mistake."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,23 @@ def test_version_and_help(tmp_path):
         assert done.returncode == 0
         assert "Example" in done.stdout
         assert "--json" in done.stdout
+
+
+@pytest.mark.slow
+def test_an_interrupt_says_so_and_leaves_a_run_that_goes_on(tmp_path):
+    (tmp_path / "config.yaml").write_text(GOOD.replace("steps: 30", "steps: 3000"))
+    words = [str(COMMAND), "train", "config.yaml"]
+    running = subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/*/*/checkpoints/step_*16")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    assert "Interrupted" in running.communicate()[1]
+    assert running.returncode == 130
+    assert json.loads(run("train", "config.yaml", "--json", cwd=tmp_path).stdout)["step"] == 3000
 
 
 @pytest.mark.slow
@@ -90,7 +110,8 @@ def test_missing_files_and_foreign_folders(tmp_path):
     refused(run("demo", "--quick", "--out", "foreign", cwd=tmp_path), "foreign", "--out")
     assert [p.name for p in (tmp_path / "foreign").iterdir()] == ["notes.txt"]
     (tmp_path / "file").write_text("")
-    refused(run("demo", "--quick", "--out", "file", cwd=tmp_path), "file")
+    refused(run("demo", "--quick", "--out", "file", cwd=tmp_path), "file", "--out")
+    refused(run("demo", "--quick", "--out", "/proc/x", cwd=tmp_path), "/proc/x", "--out")
 
 
 def test_unknown_options_and_commands(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from circuits import length_matrix, patch_nodes
+from circuits.contrast import halves
 from circuits.subspace import random_subspace
 
 OFF = ~np.eye(3, dtype=bool)
@@ -34,6 +35,24 @@ def test_nothing_is_read_where_nothing_is_learnt(planted_run):
     assert np.isnan(found.matrix).all()
     assert found.sharing is None
     assert "undefined" in found.sentence()
+
+
+def test_circuits_are_found_and_read_on_different_sequences(planted_run):
+    run = planted_run(shared=True)
+    fit, test = halves(run.family, run[0].params(), run.task, 4, 256, 0)
+    seen = {tuple(row) for row in fit.clean.tokens.tolist()}
+    read = {tuple(row) for row in test.clean.tokens.tolist()}
+    assert not seen & read
+    assert len(seen | read) == run.task.held_out(4) == fit.sequences + test.sequences
+    assert (fit.clean.targets[:, 3] != fit.corrupt.targets[:, 3]).all()
+    assert len(fit.clean) % fit.sequences == 0
+
+
+def test_one_mechanism_shares_exactly(planted_run):
+    found = length_matrix(planted_run(shared=True), faithfulness=0.999, samples=64)
+    assert found.sharing == pytest.approx(1.0, abs=1e-9)
+    low, high = found.sharing_interval
+    assert low <= 1.0 <= high
 
 
 def test_intervals_hold_the_value(planted_run):
