@@ -66,9 +66,10 @@ def _probes(run: Run, samples: int, seed: int) -> tuple[dict, pd.DataFrame]:
     task = length_task(run.task)
     for length in task.lengths:
         pair = contrast(run.family, params, task, length, samples, seed)
-        states = pair.clean_state.double().numpy()
-        answers = pair.clean.targets[:, pair.final]
-        if np.unique(answers, return_counts=True)[1].min() < FEWEST:
+        once = slice(pair.sequences)  # a repeated sequence would be trained and tested on
+        states = pair.clean_state[once].double().numpy()
+        answers = pair.clean.targets[once, pair.final]
+        if np.bincount(answers, minlength=task.n_answers).min() < FEWEST:
             continue
         read[length] = states, answers
         probe = linear_probe(states, answers, seed=seed)

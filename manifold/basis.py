@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from einops import rearrange
 from scipy.sparse import csr_array
 
 from training.families.attention_only import paths
@@ -145,7 +146,8 @@ class Basis:
             at, *index = self._where[block]
             table[tuple(index)] = c[at]
             split = np.einsum("hpqe,eab->hpaqb", table, stack, optimize=True)
-            found[block] = split.reshape(self.shape(block))
+            joined = rearrange(split, "h p a q b -> h (p a) (q b)")
+            found[block] = joined[0] if block == READOUT else joined
         return found
 
     def off_manifold(self, matrices: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -171,10 +173,10 @@ class Basis:
         matrix, shape = matrices[block], self.shape(block)
         if matrix.shape != shape:
             raise ValueError(f"basis: {block} must have shape {shape}, got {matrix.shape}")
-        count, width = len(self.paths(block)), self.vocabulary + self.n_positions
+        count = len(self.paths(block))
         if block == READOUT:
-            return matrix.reshape(1, 1, self.vocabulary, count, width)
-        return matrix.reshape(self.heads, count, width, count, width)
+            return rearrange(matrix, "a (q b) -> 1 1 a q b", q=count)
+        return rearrange(matrix, "h (p a) (q b) -> h p a q b", p=count, q=count)
 
 
 def _gram_and_inverse(basis: Basis) -> tuple[csr_array, csr_array]:

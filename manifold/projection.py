@@ -36,18 +36,7 @@ def project(runs: Run | Sequence[Run], basis: Basis | None = None) -> xr.Dataset
         raise ValueError("project: got no run; give one Run or a sequence of them")
     basis = _shared_basis(runs) if basis is None else basis
     steps = sorted({step for run in runs for step in run.steps})
-    shape = (len(runs), len(steps))
-    c = np.full((*shape, basis.dim), np.nan)
-    captured = np.full((*shape, len(basis.blocks)), np.nan)
-    off_manifold, time = np.full(shape, np.nan), np.full(shape, np.nan)
-    for i, run in enumerate(runs):
-        for step in run.steps:
-            at, checkpoint = (i, steps.index(step)), run[step]
-            matrices = remove_gauge(basis, effective_matrices(checkpoint))
-            c[at] = basis.coordinates(matrices)
-            rest = basis.off_manifold(matrices)
-            captured[at] = [1.0 - rest[block] for block in basis.blocks]
-            off_manifold[at], time[at] = rest["all"], checkpoint.time
+    c, captured, off_manifold, time = _measured(runs, steps, basis)
     seeds = [run.config.seeds for run in runs]
     share = {"units": "share of the squared Frobenius norm"}
     return xr.Dataset(
@@ -79,6 +68,25 @@ def project(runs: Run | Sequence[Run], basis: Basis | None = None) -> xr.Dataset
         },
         attrs={"frame": basis.family, "layers": basis.layers, "heads": basis.heads},
     )
+
+
+def _measured(
+    runs: Sequence[Run], steps: Sequence[int], basis: Basis
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """c, captured, off_manifold and time of every kept step, as `project` has them."""
+    shape = (len(runs), len(steps))
+    c = np.full((*shape, basis.dim), np.nan)
+    captured = np.full((*shape, len(basis.blocks)), np.nan)
+    off_manifold, time = np.full(shape, np.nan), np.full(shape, np.nan)
+    for i, run in enumerate(runs):
+        for step in run.steps:
+            at, checkpoint = (i, steps.index(step)), run[step]
+            matrices = remove_gauge(basis, effective_matrices(checkpoint))
+            c[at] = basis.coordinates(matrices)
+            rest = basis.off_manifold(matrices)
+            captured[at] = [1.0 - rest[block] for block in basis.blocks]
+            off_manifold[at], time[at] = rest["all"], checkpoint.time
+    return c, captured, off_manifold, time
 
 
 def captured_by_chance(
