@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
@@ -21,6 +21,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="How sequence models learn: coordinates, dynamics, circuits and kappa from checkpoints.",
 )
+MISTAKES = cast(tuple[type[Exception], ...], (ValueError, OSError, *typer.BadParameter.__bases__))
+"""What a caller can get wrong; the last is the parser's usage error, which formats itself."""
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 
 
@@ -159,14 +161,9 @@ def main() -> None:
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = interrupted
-    except (ValueError, OSError) as error:
-        typer.echo("error: " + " ".join(str(error).split()), err=True)
-        sys.exit(2)
-    except Exception as error:
-        usage = getattr(error, "format_message", None)  # what the command's parser raises
-        if usage is None:
-            raise
-        typer.echo("error: " + " ".join(usage().split()), err=True)
+    except MISTAKES as error:
+        text = getattr(error, "format_message", error.__str__)()
+        typer.echo("error: " + " ".join(text.split()), err=True)
         sys.exit(2)
     if code == interrupted:  # the parser catches the key and returns this
         typer.echo("Interrupted; the same command goes on from here.", err=True)

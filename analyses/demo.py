@@ -16,11 +16,12 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 
-from analyses.folder import STAMP, claim, facts_path, finished, locked, read
+from analyses.folder import STAMP, claim, facts_path, finished, read
 from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
 from analyses.settings import FULL, QUICK, Settings
 from analyses.studies import STUDIES
 from analyses.studies.base import Section
+from training.lock import locked
 from training.processes import tell, worker_pool
 
 Watch = Callable[[str, float, str], None]
@@ -42,7 +43,7 @@ def demo(
     """
     settings = QUICK if quick else FULL
     claim(out, _identity(seed, quick))
-    with locked(out), worker_pool(workers) as (pool, messages):
+    with locked([out]), worker_pool(workers) as (pool, messages):
         futures: dict[str, Future[None]] = {}
         for job, study in jobs(settings):
             if not finished(out, job):

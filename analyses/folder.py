@@ -1,14 +1,11 @@
-"""The folder of a demo: what it is, what is finished in it, and that one process writes there."""
+"""The folder of a demo: what it is, and what is finished in it."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from analyses.page import write_json
+from training.checkpoint import read_json
 
 STAMP = "demo.json"
 
@@ -34,17 +31,6 @@ def claim(out: Path, identity: dict) -> None:
         ) from error
 
 
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Hold the folder against a second demo; the lock goes with the process, however it ends."""
-    with (out / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{out} is in use by another demo; wait for it or use --out") from None
-        yield
-
-
 def facts_path(out: Path, job: str) -> Path:
     return out / "facts" / f"{job}.json"
 
@@ -60,13 +46,8 @@ def finished(out: Path, job: str) -> bool:
 
 def read(path: Path, *keys: str) -> dict:
     """A JSON object that has these keys. ValueError names the file."""
-    try:
-        value = json.loads(path.read_text())
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise ValueError(f"{path} is truncated or not JSON ({error})") from error
-    missing = [key for key in keys if not isinstance(value, dict) or key not in value]
+    value = read_json(path)
+    missing = [key for key in keys if key not in value]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}: it was not written by a demo")
     return value

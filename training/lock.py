@@ -1,4 +1,4 @@
-"""One process at a time trains in a run's folder."""
+"""One process at a time writes in a run's folder, or a demo's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 LOCK = ".lock"
-"""An empty file in the run's folder; what counts is who holds it, not that it is there."""
+"""An empty file in the folder; what counts is who holds it, not that it is there."""
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def locked(folders: Sequence[Path]) -> Iterator[None]:
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     raise
                 raise ValueError(
-                    f"{folder}: is being trained by another process; wait for it, or end it"
+                    f"{folder}: is in use by another process; wait for it, or end it"
                 ) from None
         yield
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from analyses.folder import STAMP, claim, facts_path, finished, locked, read
+from analyses.folder import STAMP, claim, facts_path, finished, read
+from training.lock import locked
 
 IDENTITY = {"seed": 0, "quick": True}
 
@@ -39,7 +40,7 @@ def test_damaged_facts_are_not_finished(tmp_path, text):
 
 
 def test_the_lock_holds_one_and_lets_go(tmp_path):
-    with locked(tmp_path), pytest.raises(ValueError, match="in use"), locked(tmp_path):
+    with locked([tmp_path]), pytest.raises(ValueError, match="in use"), locked([tmp_path]):
         pass
-    with locked(tmp_path):
+    with locked([tmp_path]):
         pass

@@ -222,7 +222,7 @@ def test_two_processes_do_not_train_one_run(tmp_path):
         child.stdout.readline()
         try:
             for configs in ([first], [second.replace(steps=9), second]):
-                with pytest.raises(ValueError, match="is being trained by another process"):
+                with pytest.raises(ValueError, match="is in use by another process"):
                     train_many(configs, root=tmp_path, progress=stop)
         finally:
             child.kill()
