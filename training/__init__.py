@@ -3,7 +3,7 @@
 from training.checkpoint import Checkpoint
 from training.config import ConfigError, RunConfig
 from training.engine import train, train_many
-from training.families import FAMILIES, AttentionOnly, DenseSSM, Transformer
+from training.families import FAMILIES, LSTM, AttentionOnly, DenseSSM, Transformer
 from training.n_star import NStar
 from training.run import Run, open_run
 from training.sample_size import sample_size
@@ -12,6 +12,7 @@ from training.tasks import TASKS, AssociativeRecall, Batch, ModularAddition
 
 __all__ = [
     "FAMILIES",
+    "LSTM",
     "TASKS",
     "AssociativeRecall",
     "AttentionOnly",

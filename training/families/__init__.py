@@ -5,14 +5,21 @@ from types import MappingProxyType
 from training.families.attention_only import AttentionOnly
 from training.families.base import Family, Params, Tap, no_tap
 from training.families.dense_ssm import DenseSSM
+from training.families.lstm import LSTM
 from training.families.transformer import Transformer
 
 FAMILIES = MappingProxyType(
-    {"attention_only": AttentionOnly, "transformer": Transformer, "dense_ssm": DenseSSM}
+    {
+        "attention_only": AttentionOnly,
+        "transformer": Transformer,
+        "lstm": LSTM,
+        "dense_ssm": DenseSSM,
+    }
 )
 
 __all__ = [
     "FAMILIES",
+    "LSTM",
     "AttentionOnly",
     "DenseSSM",
     "Family",

@@ -78,6 +78,10 @@ class AttentionOnly:
     def frozen(self) -> tuple[str, ...]:
         return ("embed.token", "embed.position")
 
+    @property
+    def any_length(self) -> bool:
+        return False
+
     def initialise(self, task: Task, seed: int, dtype: torch.dtype) -> dict[str, Tensor]:
         token, position = projectors(task)
         width = task.vocabulary + task.n_positions

@@ -29,6 +29,8 @@ class Family(Protocol):
 
     A family may also have `forward_last(params, tokens, positions)`, the logits at the last
     position alone, (..., batch, 1, vocabulary): training uses it where only that is supervised.
+    It may say with `any_length` whether it takes sequences longer than its task's; one that does
+    not say is taken not to.
     """
 
     @property

@@ -40,6 +40,10 @@ class DenseSSM:
     def frozen(self) -> tuple[str, ...]:
         return () if self.learned_start else ("state.h_0",)
 
+    @property
+    def any_length(self) -> bool:
+        return True
+
     def initialise(self, task: Task, seed: int, dtype: torch.dtype) -> dict[str, Tensor]:
         draw = torch.Generator().manual_seed(seed)
         d, v = self.width, task.vocabulary

@@ -65,6 +65,11 @@ class Transformer:
     def frozen(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def any_length(self) -> bool:
+        """Whether longer sequences than the task's can be run; a table of positions ends."""
+        return self.positions != "learned"
+
     def initialise(self, task: Task, seed: int, dtype: torch.dtype) -> dict[str, Tensor]:
         draw = torch.Generator().manual_seed(seed)
         writers = self.layers * (2 if self.mlp else 1)
