@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import (
@@ -31,17 +31,20 @@ class ConfigError(ValueError):
     """A configuration that cannot be run; one line names every field at fault."""
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Unknown keys, other types, NaN and infinity are refused; values do not change."""
+
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=False
     )
 
 
-def _to_tuple(value: Any) -> Any:
+def to_tuple(value: Any) -> Any:
+    """Lists, as JSON and YAML have them, become tuples."""
     return tuple(value) if isinstance(value, list) else value
 
 
-class Optimiser(_Strict):
+class Optimiser(Strict):
     """The update rule, as in torch.optim: weight decay is decoupled in adamw only.
 
     lr: constant; a checkpoint's time is step * lr. momentum: of sgd. betas: of adam and adamw.
@@ -51,7 +54,7 @@ class Optimiser(_Strict):
     lr: float = Field(default=1e-3, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    betas: Annotated[tuple[float, float], BeforeValidator(_to_tuple)] = (0.9, 0.999)
+    betas: Annotated[tuple[float, float], BeforeValidator(to_tuple)] = (0.9, 0.999)
 
     @model_validator(mode="after")
     def _consistent(self) -> Optimiser:
@@ -67,7 +70,7 @@ class Optimiser(_Strict):
         return self
 
 
-class Seeds(_Strict):
+class Seeds(Strict):
     """Three sources of chance, apart: the initial weights, the training batches, the evaluation."""
 
     init: int = Field(default=0, ge=0)
@@ -75,7 +78,7 @@ class Seeds(_Strict):
     eval: int = Field(default=0, ge=0)
 
 
-class Stop(_Strict):
+class Stop(Strict):
     """When to end before the last step.
 
     loss: solved once the validation loss is below it at an evaluation.
@@ -88,7 +91,7 @@ class Stop(_Strict):
     margin: float = Field(default=0.01, ge=0, lt=1)
 
 
-class Checkpoints(_Strict):
+class Checkpoints(Strict):
     """Which steps are kept besides the first and the last.
 
     doubling: 1, 2, 4, ..., 512. every: then its multiples; None for none. steps: one's own.
@@ -96,10 +99,10 @@ class Checkpoints(_Strict):
 
     doubling: bool = True
     every: int | None = Field(default=512, ge=1)
-    steps: Annotated[tuple[int, ...], BeforeValidator(_to_tuple)] = ()
+    steps: Annotated[tuple[int, ...], BeforeValidator(to_tuple)] = ()
 
 
-class RunConfig(_Strict):
+class RunConfig(Strict):
     """One member of a study: one task, one model, one optimiser, one set of seeds.
 
     task, family: the object, a name, `module:attribute`, or a mapping of the name and parameters.
@@ -130,7 +133,7 @@ class RunConfig(_Strict):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise ConfigError(_one_line(error)) from None
+            raise ConfigError(one_line(error, type(self))) from None
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
@@ -163,17 +166,7 @@ class RunConfig(_Strict):
     @classmethod
     def from_yaml(cls, path: str | Path) -> RunConfig:
         """A configuration from a YAML file. Raises ConfigError naming the file."""
-        path = Path(path)
-        try:
-            data = yaml.load(path.read_text(), Loader=_Loader)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: cannot be read ({error})") from error
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
-        if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-            raise ConfigError(
-                f"{path}: got {_short(data)}; allowed: a mapping with task, family, steps"
-            )
+        data = read_yaml(path, "task, family, steps")
         try:
             return cls.from_mapping(data)
         except ConfigError as error:
@@ -188,7 +181,7 @@ class RunConfig(_Strict):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         for name, change in changes.items():
             part = fields.get(name)
-            if isinstance(part, _Strict) and isinstance(change, Mapping):
+            if isinstance(part, Strict) and isinstance(change, Mapping):
                 change = {key: getattr(part, key) for key in type(part).model_fields} | dict(change)
             elif name in ("task", "family") and isinstance(change, Mapping):
                 change = change if "name" in change else describe(name, part) | dict(change)
@@ -210,11 +203,27 @@ class RunConfig(_Strict):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def read_yaml(path: str | Path, keys: str) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises ConfigError naming the file; keys: what belongs in it."""
+    path = Path(path)
+    try:
+        data = yaml.load(path.read_text(), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise ConfigError(f"{path}: got {_short(data)}; allowed: a mapping with {keys}")
+    return data
+
+
 class _Loader(yaml.SafeLoader):
     """SafeLoader that reads 1e-3 as a number (YAML 1.1 wants 1.0e-3) and refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        merge = "tag:yaml.org,2002:merge"
+        own = [key for key, _ in node.value if key.tag != merge]
+        keys = [self.construct_object(key, deep=True) for key in own]
         repeated = sorted({str(key) for key in keys if keys.count(key) > 1})
         if repeated:
             raise yaml.YAMLError(f"the key {', '.join(repeated)} is there twice")
@@ -233,16 +242,16 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _one_line(error: ValidationError) -> str:
+def one_line(error: ValidationError, model: type[BaseModel]) -> str:
     """Every inconsistency of a pydantic error in one line: field, what it got, what is allowed."""
-    return "; ".join(_inconsistency(entry) for entry in error.errors())
+    return "; ".join(_inconsistency(entry, model) for entry in error.errors())
 
 
-def _inconsistency(entry: Any) -> str:
+def _inconsistency(entry: Any, model: type[BaseModel]) -> str:
     location = [str(part) for part in entry["loc"]]
     field = ".".join(location)
     if entry["type"] == "extra_forbidden":
-        return f"unknown key {field}; allowed: {', '.join(_keys(location[:-1]))}"
+        return f"unknown key {field}; allowed: {', '.join(_keys(location[:-1], model))}"
     if entry["type"] == "missing":
         return f"{field} is missing"
     if entry["type"] == "value_error":
@@ -253,8 +262,9 @@ def _inconsistency(entry: Any) -> str:
     return f"{field} got {_short(entry['input'])}; {message[0].lower()}{message[1:]}"
 
 
-def _keys(location: list[str]) -> list[str]:
-    model: Any = RunConfig
+def _keys(location: list[str], model: Any) -> list[str]:
     for part in location:
-        model = model.model_fields[part].annotation
+        if not part.isdigit():  # a place in a tuple of models
+            model = model.model_fields[part].annotation
+            model = next(iter(get_args(model)), model)
     return sorted(model.model_fields)
