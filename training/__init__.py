@@ -3,7 +3,7 @@
 from training.checkpoint import Checkpoint
 from training.config import ConfigError, RunConfig
 from training.engine import train, train_many
-from training.families import FAMILIES, LSTM, AttentionOnly, DenseSSM, Transformer
+from training.families import FAMILIES, LSTM, AttentionOnly, DenseSSM, Mamba, Transformer
 from training.n_star import NStar
 from training.run import Run, open_run
 from training.sample_size import sample_size
@@ -20,6 +20,7 @@ __all__ = [
     "Checkpoint",
     "ConfigError",
     "DenseSSM",
+    "Mamba",
     "ModularAddition",
     "NStar",
     "Run",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from training import RunConfig, train
-from training.families import AttentionOnly, DenseSSM, Transformer
+from training.families import LSTM, AttentionOnly, DenseSSM, Mamba, Transformer
 from training.tasks import AssociativeRecall, ModularAddition
 
 RECALL = AssociativeRecall(n_blocks=2, n_common=4, n_rare=4, track_slots=3, f_r=0.4, f_v=0.4)
@@ -14,6 +14,8 @@ CASES = [
     (RECALL, Transformer(layers=2, heads=2, width=8, mlp=False, layer_norm=False)),
     (SUM, Transformer(layers=1, heads=2, width=8)),
     (SUM, DenseSSM(width=6)),
+    (SUM, LSTM(width=6)),
+    (SUM, Mamba(width=6, layers=2, state=3)),
 ]
 
 

@@ -6,6 +6,7 @@ from training.families.attention_only import AttentionOnly
 from training.families.base import Family, Params, Tap, no_tap
 from training.families.dense_ssm import DenseSSM
 from training.families.lstm import LSTM
+from training.families.mamba import Mamba
 from training.families.transformer import Transformer
 
 FAMILIES = MappingProxyType(
@@ -14,6 +15,7 @@ FAMILIES = MappingProxyType(
         "transformer": Transformer,
         "lstm": LSTM,
         "dense_ssm": DenseSSM,
+        "mamba": Mamba,
     }
 )
 
@@ -23,6 +25,7 @@ __all__ = [
     "AttentionOnly",
     "DenseSSM",
     "Family",
+    "Mamba",
     "Params",
     "Tap",
     "Transformer",

@@ -1,0 +1,182 @@
+"""Mamba: a diagonal recurrence whose step size, input and output maps are chosen by the token."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from training.families.base import Params, Tap, lookup, no_tap
+from training.tasks.base import Task
+
+EPSILON = 1e-5
+"""Added to the mean square in each norm, as in Mamba."""
+STEP_RANGE = (1e-3, 0.1)
+"""Step sizes at the start are log-uniform between these."""
+EMBEDDING_STD = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba:
+    """x <- x + mixer(norm x) in each layer, logits = W_U norm_f(x) (arXiv 2312.00752, section 3).
+
+    The mixer, E = expand * width channels: (u, z) = W_in x; u <- silu(causal convolution of u, one
+    kernel of `conv` steps per channel); (d, B_t, C_t) = W_x u; step = softplus(W_dt d + b_dt);
+
+    s_t = exp(step A) s_(t-1) + step u_t B_t^T, A = -exp(A_log), s (E, state), zero at the start;
+    y_t = s_t C_t + D u_t, and W_out (y silu(z)) is written.
+
+    layers, width: of the residual stream. state: numbers kept per channel. dt_rank: width of d,
+    None for width / 16 rounded up. No positions.
+
+    Parameters have the names and shapes of Hugging Face's MambaForCausalLM with an untied head:
+    backbone.embeddings.weight (vocabulary, width), backbone.layers.{l}.norm.weight and
+    .mixer.{A_log, D, conv1d.weight, conv1d.bias, in_proj.weight, x_proj.weight, dt_proj.weight,
+    dt_proj.bias, out_proj.weight}, backbone.norm_f.weight, lm_head.weight (vocabulary, width);
+    the logits are those of that model. The start is that model's too, but for in_proj, x_proj and
+    lm_head, which are uniform within 1 / sqrt(fan-in) as in nn.Linear and the authors' own code
+    (there a normal of deviation 0.1 whatever the width).
+    Everything is computed in the dtype of the parameters; float32 is what the family is meant for
+    (there is no half-precision path), float64 serves tests.
+
+    Hooks: hook_embed, then for each layer l blocks.{l}.hook_resid_pre, hook_state.{t} (batch, E,
+    state) after token t, from which the next step starts, and hook_resid_post.
+    """
+
+    width: int
+    layers: int = 1
+    state: int = 16
+    expand: int = 2
+    conv: int = 4
+    dt_rank: int | None = None
+
+    def __post_init__(self) -> None:
+        names = ("width", "layers", "state", "expand", "conv", "dt_rank")
+        values = {name: getattr(self, name) for name in names}
+        problems = [
+            f"{name}: got {value}, allowed 1 or more"
+            for name, value in values.items()
+            if value is not None and value < 1
+        ]
+        if problems:
+            raise ValueError("Mamba: " + "; ".join(problems))
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def any_length(self) -> bool:
+        return True
+
+    @property
+    def _rank(self) -> int:
+        return self.dt_rank or math.ceil(self.width / 16)
+
+    def initialise(self, task: Task, seed: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        draw = torch.Generator().manual_seed(seed)
+        d, v, inner, rank = self.width, task.vocabulary, self.expand * self.width, self._rank
+
+        def uniform(*shape: int, limit: float) -> Tensor:
+            return (torch.rand(shape, generator=draw, dtype=torch.float64) * 2 - 1) * limit
+
+        low, high = map(math.log, STEP_RANGE)
+        embedding = torch.randn((v, d), generator=draw, dtype=torch.float64) * EMBEDDING_STD
+        params = {"backbone.embeddings.weight": embedding}
+        for layer in range(self.layers):
+            step = uniform(inner, limit=0.5).add(0.5).mul(high - low).add(low).exp()
+            rates = torch.arange(1, self.state + 1, dtype=torch.float64).log()
+            mixer = {
+                "A_log": rates.repeat(inner, 1),
+                "D": torch.ones(inner, dtype=torch.float64),
+                "conv1d.weight": uniform(inner, 1, self.conv, limit=self.conv**-0.5),
+                "conv1d.bias": torch.zeros(inner, dtype=torch.float64),
+                "in_proj.weight": uniform(2 * inner, d, limit=d**-0.5),
+                "x_proj.weight": uniform(rank + 2 * self.state, inner, limit=inner**-0.5),
+                "dt_proj.weight": uniform(inner, rank, limit=rank**-0.5),
+                "dt_proj.bias": step + torch.log(-torch.expm1(-step)),
+                "out_proj.weight": uniform(d, inner, limit=inner**-0.5),
+            }
+            name = f"backbone.layers.{layer}."
+            params[name + "norm.weight"] = torch.ones(d, dtype=torch.float64)
+            params |= {f"{name}mixer.{leaf}": value for leaf, value in mixer.items()}
+        params["backbone.norm_f.weight"] = torch.ones(d, dtype=torch.float64)
+        params["lm_head.weight"] = uniform(v, d, limit=d**-0.5)
+        return {name: value.to(dtype) for name, value in params.items()}
+
+    def forward(
+        self, params: Params, tokens: Tensor, positions: Tensor, tap: Tap = no_tap
+    ) -> Tensor:
+        x = tap("hook_embed", lookup(params["backbone.embeddings.weight"], tokens))
+        for layer in range(self.layers):
+            name, block = f"backbone.layers.{layer}.", f"blocks.{layer}."
+            x = tap(block + "hook_resid_pre", x)
+            seen = _norm(x, params[name + "norm.weight"])
+            x = tap(block + "hook_resid_post", x + self._mixer(params, name, block, seen, tap))
+        return _linear(_norm(x, params["backbone.norm_f.weight"]), params["lm_head.weight"])
+
+    def hook_names(self, time: int) -> tuple[str, ...]:
+        states = [f"hook_state.{t}" for t in range(time)]
+        parts = ["hook_resid_pre", *states, "hook_resid_post"]
+        blocks = [f"blocks.{layer}.{part}" for layer in range(self.layers) for part in parts]
+        return ("hook_embed", *blocks)
+
+    def _mixer(self, params: Params, name: str, block: str, x: Tensor, tap: Tap) -> Tensor:
+        """What the mixer writes, from the normalised residual x (..., batch, time, width)."""
+        p = {leaf: params[f"{name}mixer.{leaf}"] for leaf in _LEAVES}
+        u, gate = _linear(x, p["in_proj.weight"]).chunk(2, dim=-1)
+        u = functional.silu(_convolve(u, p["conv1d.weight"].squeeze(-2), p["conv1d.bias"]))
+        read = _linear(u, p["x_proj.weight"])
+        low, enter, leave = read.split([self._rank, self.state, self.state], dim=-1)
+        step = functional.softplus(_linear(low, p["dt_proj.weight"]) + _spread(p["dt_proj.bias"]))
+        decay = torch.exp(step[..., None] * -_spread(p["A_log"].exp(), before=-3))
+        enters = (step * u)[..., None] * enter[..., None, :]
+        state = torch.zeros_like(enters.select(-3, 0))
+        seen = []
+        pairs = zip(decay.unbind(-3), enters.unbind(-3), leave.unbind(-2), strict=True)
+        for t, (keep, add, out) in enumerate(pairs):
+            state = tap(f"{block}hook_state.{t}", keep * state + add)
+            seen.append((state @ out[..., None]).squeeze(-1))
+        y = torch.stack(seen, dim=-2) + _spread(p["D"]) * u
+        return _linear(y * functional.silu(gate), p["out_proj.weight"])
+
+
+_LEAVES = (
+    *("A_log", "D", "conv1d.weight", "conv1d.bias", "in_proj.weight"),
+    *("x_proj.weight", "dt_proj.weight", "dt_proj.bias", "out_proj.weight"),
+)
+
+
+def _spread(parameter: Tensor, before: int = -2) -> Tensor:
+    """A parameter with axes for batch and time put in before its own, which is the last one.
+
+    before = -3 for a parameter with two axes of its own.
+    """
+    return parameter.unsqueeze(before).unsqueeze(before)
+
+
+def _linear(x: Tensor, weight: Tensor) -> Tensor:
+    """x (..., batch, time, in) times weight (..., out, in), in one product per member."""
+    return (x.flatten(-3, -2) @ weight.mT).unflatten(-2, x.shape[-3:-1])
+
+
+def _norm(x: Tensor, gain: Tensor) -> Tensor:
+    """x over its root mean square along the last axis, times a gain (..., width)."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPSILON) * _spread(gain)
+
+
+def _convolve(u: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    """Each channel's causal convolution: sum_j kernel[.., j] u_(t - J + 1 + j), zero before 0.
+
+    u (..., batch, time, E), kernel (..., E, J), bias (..., E).
+    """
+    time, reach = u.shape[-2], kernel.shape[-1]
+    padded = functional.pad(u, (0, 0, reach - 1, 0))
+    taps = _spread(kernel, before=-3).unbind(-1)
+    out = _spread(bias)
+    for j, tap in enumerate(taps):
+        out = out + padded.narrow(-2, j, time) * tap
+    return out
