@@ -36,6 +36,11 @@ def frame_of(family: Family) -> str:
             f"LayerNorm; this one has {' and '.join(f'{name}=True' for name in present)}: "
             f"train it with them False"
         )
+    if family.positions not in ("learned", "none"):
+        raise ValueError(
+            f"effective matrices: the lift of a transformer needs positions learned or none; "
+            f"this one has {family.positions!r}"
+        )
     return "transformer"
 
 

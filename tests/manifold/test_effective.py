@@ -110,6 +110,12 @@ def test_no_lift_is_claimed_with_mlp_or_layer_norm(setting):
         effective_matrices(params, family, TASK)
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_no_lift_is_claimed_with_fixed_positions(positions):
+    with pytest.raises(ValueError, match=f"needs positions learned or none; .* {positions!r}"):
+        frame_of(transformer(positions=positions))
+
+
 def test_no_lift_is_claimed_for_a_recurrent_family():
     with pytest.raises(ValueError, match="DenseSSM"):
         frame_of(DenseSSM(width=4))

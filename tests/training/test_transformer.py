@@ -1,13 +1,14 @@
 """The transformer against a slow reference, one sample and one head at a time; its laws."""
 
 import itertools
+import math
 
 import pytest
 import torch
 from torch.nn import functional
 
 from training.families.base import Family, no_tap
-from training.families.transformer import Transformer
+from training.families.transformer import POSITIONS, Transformer
 from training.tasks.modular_addition import ModularAddition
 
 TASK = ModularAddition(modulus=5, lengths=(3, 4), format="cot", layout="aligned")
@@ -16,6 +17,11 @@ CASES = [
     for layers, mlp, norm, positions in itertools.product(
         (1, 2), (False, True), (False, True), ("learned", "none")
     )
+]
+CASES += [
+    Transformer(layers=2, heads=2, width=8, positions="sinusoidal", activation="gelu_new"),
+    Transformer(layers=2, heads=2, width=8, positions="rotary"),
+    Transformer(layers=1, heads=2, width=8, mlp=False, layer_norm=False, positions="rotary"),
 ]
 
 
@@ -42,6 +48,20 @@ def slow_norm(p, name, x):
     return functional.layer_norm(x, x.shape[-1:], p[f"{name}.w"], p[f"{name}.b"], 1e-5)
 
 
+def slow_turn(x, position):
+    """Rotary positions in complex numbers: (x_j + i x_(j + half)) e^(i p / 10000^(j / half))."""
+    half = len(x) // 2
+    speed = torch.tensor([10_000.0 ** (-i / half) for i in range(half)], dtype=x.dtype)
+    turned = torch.complex(x[:half], x[half:]) * torch.exp(1j * position * speed)
+    return torch.cat([turned.real, turned.imag])
+
+
+def slow_wave(position, width):
+    angles = [position / 10_000 ** (2 * (i // 2) / width) for i in range(width)]
+    wave = [math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(angles)]
+    return torch.tensor(wave, dtype=torch.float64) / (width / 2) ** 0.5
+
+
 def slow_forward(family, p, tokens, positions):
     """Loops over samples, heads and positions; no batching, no masking."""
     out = []
@@ -49,6 +69,8 @@ def slow_forward(family, p, tokens, positions):
         x = torch.stack([p["embed.W_E"][t] for t in sample])
         if family.positions == "learned":
             x = x + torch.stack([p["pos_embed.W_pos"][i] for i in places])
+        if family.positions == "sinusoidal":
+            x = x + torch.stack([slow_wave(i, family.width) for i in places])
         for layer in range(family.layers):
             block = f"blocks.{layer}."
             seen = slow_norm(p, block + "ln1", x)
@@ -64,6 +86,11 @@ def slow_forward(family, p, tokens, positions):
                     )
                     for side in "QKV"
                 )
+                if family.positions == "rotary":
+                    q, k = (
+                        torch.stack([slow_turn(y[i], places[i]) for i in range(len(x))])
+                        for y in (q, k)
+                    )
                 for i in range(len(x)):
                     weight = (k[: i + 1] @ q[i] / k.shape[1] ** 0.5).softmax(0)
                     write[i] += weight @ v[: i + 1] @ p[f"{block}attn.W_O"][head]
@@ -71,7 +98,11 @@ def slow_forward(family, p, tokens, positions):
             if family.mlp:
                 seen = slow_norm(p, block + "ln2", x)
                 hidden = functional.linear(seen, p[block + "mlp.W_in"].T, p[block + "mlp.b_in"])
-                hidden = functional.gelu(hidden)
+                if family.activation == "gelu":
+                    hidden = hidden * 0.5 * (1 + torch.erf(hidden / 2**0.5))
+                else:
+                    inner = (2 / math.pi) ** 0.5 * (hidden + 0.044715 * hidden**3)
+                    hidden = hidden * 0.5 * (1 + torch.tanh(inner))
                 x = x + functional.linear(hidden, p[block + "mlp.W_out"].T, p[block + "mlp.b_out"])
         out.append(slow_norm(p, "ln_final", x) @ p["unembed.W_U"])
     return torch.stack(out)
@@ -114,8 +145,9 @@ def test_taps_have_the_promised_names_and_do_not_change_the_logits(family):
     torch.testing.assert_close(logits, family.forward(params, tokens, positions))
 
 
-def test_every_tap_can_change_the_logits():
-    family, (tokens, positions) = CASES[-2], inputs()
+@pytest.mark.parametrize("case", [CASES[14], *CASES[16:18]])
+def test_every_tap_can_change_the_logits(case):
+    family, (tokens, positions) = case, inputs()
     params = random_params(family)
     clean = family.forward(params, tokens, positions)
     for name in family.hook_names(tokens.shape[-1]):
@@ -140,14 +172,86 @@ def test_later_tokens_do_not_reach_earlier_logits(family):
         assert (other[:, t:] - clean[:, t:]).abs().max() > 1e-6
 
 
-def test_gradients_are_those_of_finite_differences():
-    family = Transformer(layers=1, heads=2, width=4)
+def test_rotary_positions_count_from_anywhere_and_sinusoidal_ones_do_not():
+    tokens, positions = inputs()
+    for family, same in ((CASES[17], True), (CASES[16], False)):
+        params = random_params(family)
+        here, there = (family.forward(params, tokens, positions + i) for i in (0, 7))
+        assert torch.allclose(here, there, rtol=0, atol=1e-12) is same
+
+
+def test_every_kind_of_position_but_the_learned_takes_longer_sequences():
+    assert [family.any_length for family in CASES[-5:]] == [False, True, True, True, True]
+    tokens, _ = inputs()
+    longer = torch.cat([tokens, tokens, tokens], dim=1)
+    places = torch.arange(longer.shape[1]).expand(longer.shape)
+    for family in CASES[-4:]:
+        params = random_params(family)
+        logits = family.forward(params, longer, places)
+        start = family.forward(params, tokens, places[:, : tokens.shape[1]])
+        torch.testing.assert_close(logits[:, : tokens.shape[1]], start)
+    with pytest.raises(ValueError, match="its context"):
+        CASES[-5].forward(random_params(CASES[-5]), longer, places)
+
+
+def as_gpt2(params, family):
+    """Our parameters under GPT-2's names: heads side by side, queries, keys and values in one."""
+    state = {
+        "transformer.wte.weight": params["embed.W_E"],
+        "transformer.wpe.weight": params["pos_embed.W_pos"],
+        "transformer.ln_f.weight": params["ln_final.w"],
+        "transformer.ln_f.bias": params["ln_final.b"],
+        "lm_head.weight": params["unembed.W_U"].T,
+    }
+    for layer in range(family.layers):
+        ours, theirs = f"blocks.{layer}.", f"transformer.h.{layer}."
+        sides = [params[f"{ours}attn.W_{side}"] for side in "QKV"]
+        wide = torch.cat([w.transpose(0, 1).flatten(1) for w in sides], dim=1)
+        state[theirs + "attn.c_attn.weight"] = wide
+        biases = [params[f"{ours}attn.b_{side}"].flatten() for side in "QKV"]
+        state[theirs + "attn.c_attn.bias"] = torch.cat(biases)
+        state[theirs + "attn.c_proj.weight"] = params[ours + "attn.W_O"].flatten(0, 1)
+        state[theirs + "attn.c_proj.bias"] = params[ours + "attn.b_O"]
+        for mine, other in (("in", "fc"), ("out", "proj")):
+            state[f"{theirs}mlp.c_{other}.weight"] = params[f"{ours}mlp.W_{mine}"]
+            state[f"{theirs}mlp.c_{other}.bias"] = params[f"{ours}mlp.b_{mine}"]
+        for norm in (1, 2):
+            state[f"{theirs}ln_{norm}.weight"] = params[f"{ours}ln{norm}.w"]
+            state[f"{theirs}ln_{norm}.bias"] = params[f"{ours}ln{norm}.b"]
+    return state
+
+
+def test_logits_are_those_of_gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    family = Transformer(layers=2, heads=2, width=8, activation="gelu_new")
+    config = GPT2Config(
+        vocab_size=TASK.vocabulary,
+        n_positions=TASK.n_positions,
+        n_embd=8,
+        n_layer=2,
+        n_head=2,
+        tie_word_embeddings=False,
+        attn_implementation="eager",
+    )
+    model = GPT2LMHeadModel(config).double().eval()
     params = random_params(family)
-    tokens, positions = inputs(size=2)
+    model.load_state_dict(as_gpt2(params, family))
+    tokens, positions = inputs()
+    theirs = model(tokens, position_ids=positions).logits
+    ours = family.forward(params, tokens, positions)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_gradients_are_those_of_finite_differences(positions):
+    family = Transformer(layers=1, heads=2, width=4, positions=positions)
+    params = random_params(family)
+    tokens, places = inputs(size=2)
     names = list(params)
 
     def forward(*values):
-        return family.forward(dict(zip(names, values, strict=True)), tokens, positions)
+        return family.forward(dict(zip(names, values, strict=True)), tokens, places)
 
     leaves = tuple(p.requires_grad_() for p in params.values())
     assert torch.autograd.gradcheck(forward, leaves, fast_mode=True)
@@ -186,7 +290,10 @@ def test_init_std_sets_the_scale_of_every_matrix():
     [
         ({"layers": 0}, "layers: got 0"),
         ({"width": 9}, "multiples of heads = 2"),
-        ({"positions": "rotary"}, "allowed learned, none"),
+        ({"positions": "alibi"}, "allowed learned, sinusoidal, rotary, none"),
+        ({"activation": "relu"}, "'relu', allowed gelu, gelu_new"),
+        ({"positions": "rotary", "width": 6}, "got 6, allowed even multiples of heads = 2"),
+        ({"positions": "sinusoidal", "heads": 1, "width": 7}, "got 7, allowed even"),
         ({"init_std": -1.0}, "init_std: got -1.0"),
     ],
 )

@@ -1,7 +1,8 @@
-"""A causal transformer with GPT-2's layout: pre-LayerNorm, learned positions, optional MLP."""
+"""A causal transformer with GPT-2's layout: pre-LayerNorm, four kinds of positions, MLP or none."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from training.families.base import Params, Tap, lookup, no_tap
+from training.families.positions import rotate, rotation, sinusoids
 from training.tasks.base import Task
 
-POSITIONS = ("learned", "none")
+POSITIONS = ("learned", "sinusoidal", "rotary", "none")
+ACTIVATIONS = {"gelu": "none", "gelu_new": "tanh"}
+"""Names of the MLP's nonlinearity, each with torch's name of its approximation."""
 EPSILON = 1e-5
 """Added to the variance in LayerNorm, as in GPT-2."""
 
@@ -21,10 +25,12 @@ class Transformer:
     """x <- x + attention(ln1 x), x <- x + mlp(ln2 x) in each layer, then logits = W_U ln_final(x).
 
     layers, heads, width: head dimension is width / heads.
-    mlp: two linear maps with gelu (exact: three times as fast on a CPU as its tanh form)
-        between, hidden width mlp_factor * width.
+    mlp: two linear maps with `activation` between, hidden width mlp_factor * width.
+    activation: "gelu", exact, or "gelu_new", GPT-2's tanh form (a CPU takes three times as long).
     layer_norm: without it the three norms are the identity and own no parameter.
-    positions: "learned" adds a table of the task's positions, "none" leaves order to causality.
+    positions: "learned" adds a table of the task's positions to the embedding, "sinusoidal" fixed
+        waves of norm 1, "rotary" turns queries and keys by the position, so that scores depend on
+        differences of positions; "none" leaves order to causality.
     init_std: standard deviation of every matrix at the start; None: 1 / sqrt(fan-in) for what acts
         on the residual, and 1 / sqrt(width) for embeddings. What writes into the residual is
         divided by sqrt(number of writers), as in GPT-2.
@@ -34,7 +40,8 @@ class Transformer:
     width), blocks.{l}.mlp.W_in, W_out, blocks.{l}.ln1.w and .b, ln2, ln_final, unembed.W_U (width,
     vocabulary). Attention and MLP have biases (b_Q, b_K, b_V, b_O, b_in, b_out) unless mlp and
     layer_norm are both off: then the model has no bias at all and its lift to effective matrices
-    (theory section 3) is exact. Scores are q.k / sqrt(head dimension).
+    (theory section 3) is exact. Scores are q.k / sqrt(head dimension). With init_std 0.02 and
+    gelu_new this is GPT-2 with an untied head, its start included.
     """
 
     layers: int
@@ -44,22 +51,32 @@ class Transformer:
     mlp_factor: int = 4
     layer_norm: bool = True
     positions: str = "learned"
+    activation: str = "gelu"
     init_std: float | None = None
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name}: got {getattr(self, name)}, allowed 1 or more"
-            for name in ("layers", "heads", "width", "mlp_factor")
-            if getattr(self, name) < 1
-        ]
-        if not problems and self.width % self.heads:
-            problems.append(f"width: got {self.width}, allowed multiples of heads = {self.heads}")
-        if self.positions not in POSITIONS:
-            problems.append(f"positions: got {self.positions!r}, allowed {', '.join(POSITIONS)}")
-        if self.init_std is not None and self.init_std < 0:
-            problems.append(f"init_std: got {self.init_std}, allowed 0 or more, or None")
+        problems = list(self._problems())
         if problems:
             raise ValueError("Transformer: " + "; ".join(problems))
+
+    def _problems(self) -> Iterator[str]:
+        whole = True
+        for name in ("layers", "heads", "width", "mlp_factor"):
+            if getattr(self, name) < 1:
+                whole = False
+                yield f"{name}: got {getattr(self, name)}, allowed 1 or more"
+        if whole and self.width % self.heads:
+            yield f"width: got {self.width}, allowed multiples of heads = {self.heads}"
+        elif whole and self.positions == "rotary" and self.width // self.heads % 2:
+            allowed = f"even multiples of heads = {self.heads} with rotary positions"
+            yield f"width: got {self.width}, allowed {allowed}"
+        if self.positions == "sinusoidal" and self.width % 2:
+            yield f"width: got {self.width}, allowed even ones with sinusoidal positions"
+        for name, allowed in (("positions", POSITIONS), ("activation", tuple(ACTIVATIONS))):
+            if getattr(self, name) not in allowed:
+                yield f"{name}: got {getattr(self, name)!r}, allowed {', '.join(allowed)}"
+        if self.init_std is not None and self.init_std < 0:
+            yield f"init_std: got {self.init_std}, allowed 0 or more, or None"
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -96,10 +113,17 @@ class Transformer:
         x = tap("hook_embed", lookup(params["embed.W_E"], tokens))
         if self.positions == "learned":
             x = x + tap("hook_pos_embed", lookup(params["pos_embed.W_pos"], positions))
+        elif self.positions == "sinusoidal":
+            x = x + tap("hook_pos_embed", sinusoids(positions, self.width, x.dtype))
+        turn = None
+        if self.positions == "rotary":
+            cos, sin = rotation(positions, self.width // self.heads, x.dtype)
+            turn = cos.unsqueeze(-3), sin.unsqueeze(-3)
         for layer in range(self.layers):
             block = f"blocks.{layer}."
             x = tap(block + "hook_resid_pre", x)
-            x = x + self._attention(params, block, self._norm(params, block + "ln1", x), tap)
+            seen = self._norm(params, block + "ln1", x)
+            x = x + self._attention(params, block, seen, turn, tap)
             if self.mlp:
                 x = tap(block + "hook_resid_mid", x)
                 x = x + self._mlp(params, block, self._norm(params, block + "ln2", x), tap)
@@ -107,8 +131,10 @@ class Transformer:
         return _linear(self._norm(params, "ln_final", x), params["unembed.W_U"])
 
     def hook_names(self, time: int) -> tuple[str, ...]:
-        names = ["hook_embed"] + ["hook_pos_embed"] * (self.positions == "learned")
-        attention = ["q", "k", "v", "attn_scores", "pattern", "z", "result"]
+        added = self.positions in ("learned", "sinusoidal")
+        names = ["hook_embed"] + ["hook_pos_embed"] * added
+        turned = ["rot_q", "rot_k"] * (self.positions == "rotary")
+        attention = ["q", "k", "v", *turned, "attn_scores", "pattern", "z", "result"]
         for layer in range(self.layers):
             parts = ["hook_resid_pre", *(f"attn.hook_{part}" for part in attention)]
             parts.append("hook_attn_out")
@@ -156,7 +182,9 @@ class Transformer:
         normal = functional.layer_norm(x, (self.width,), eps=EPSILON)
         return normal * _spread(params[f"{name}.w"]) + _spread(params[f"{name}.b"])
 
-    def _attention(self, params: Params, block: str, x: Tensor, tap: Tap) -> Tensor:
+    def _attention(
+        self, params: Params, block: str, x: Tensor, turn: tuple[Tensor, Tensor] | None, tap: Tap
+    ) -> Tensor:
         """What the heads write, from the normalised residual x (..., batch, time, width)."""
         name = block + "attn."
 
@@ -170,6 +198,11 @@ class Transformer:
             tap(f"{name}hook_{side}", third).transpose(-3, -2)
             for side, third in zip("qkv", thirds, strict=True)
         )
+        if turn is not None:
+            q, k = (
+                tap(f"{name}hook_rot_{side}", rotate(x, turn).transpose(-3, -2)).transpose(-3, -2)
+                for side, x in (("q", q), ("k", k))
+            )
         scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
         time = x.shape[-2]
         future = torch.ones(time, time, dtype=torch.bool, device=x.device).triu(1)
@@ -188,7 +221,9 @@ class Transformer:
     def _mlp(self, params: Params, block: str, x: Tensor, tap: Tap) -> Tensor:
         name = block + "mlp."
         pre = _linear(x, params[name + "W_in"], params[name + "b_in"])
-        post = tap(name + "hook_post", functional.gelu(pre))
+        post = tap(
+            name + "hook_post", functional.gelu(pre, approximate=ACTIVATIONS[self.activation])
+        )
         out = _linear(post, params[name + "W_out"], params[name + "b_out"])
         return tap(block + "hook_mlp_out", out)
 
