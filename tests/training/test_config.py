@@ -110,7 +110,7 @@ def test_replace_changes_only_the_named_parts_of_task_and_family():
     assert changed == config(task={**TASK, "lengths": [4]}, family={**FAMILY, "width": 6})
     other = config().replace(family=NET)
     assert other == config(family=NET)
-    with pytest.raises(ConfigError, match="task modular_addition: unknown lenghts; allowed: mod"):
+    with pytest.raises(ConfigError, match="task modular_addition: unknown lenghts; allowed: len"):
         config().replace(task={"lenghts": [4]})
 
 
@@ -182,7 +182,7 @@ def test_everything_that_is_wrong_is_named_in_one_line():
         ({"study": "../up"}, "study got '../up'; allowed: letters"),
         ({"device": "tpu"}, "device got 'tpu'"),
         ({"task": "recall"}, "task got the name 'recall'; allowed: associative_recall, modular"),
-        ({"task": {**TASK, "modulos": 4}}, "task modular_addition: unknown modulos; allowed: mod"),
+        ({"task": {**TASK, "modulos": 4}}, "task modular_addition: unknown modulos; allowed: len"),
         ({"task": {"name": "modular_addition"}}, "missing format, lengths, modulus"),
         ({"task": {**TASK, "modulus": 1}}, "modulus"),
         ({"family": {"name": "dense_ssm", "width": 0}}, "width"),
