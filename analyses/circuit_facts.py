@@ -28,7 +28,7 @@ def circuit_facts(run: Run, *, samples: int, seed: int, others: Sequence[Run] = 
     probes, read = _probes(run, samples, seed)
     task = describe("task", run.task)
     return {
-        "task": f"Z_{task['modulus']}",
+        "task": getattr(run.task, "label", task["name"]),
         "family": describe("family", run.family)["name"],
         "format": task["format"],
         "layout": task["layout"],

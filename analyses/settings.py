@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Cell:
     """One cell of the kappa table: a task, a family, and the grid of its search.
 
-    lrs x seeds members are tried at each size, at most `steps` steps each.
+    lrs x seeds (of the initial weights) members are tried at each size, at most `steps` steps each.
     """
 
     name: str
@@ -39,6 +39,7 @@ def _cot(layout: str) -> Cell:
             "lengths": (3, 4, 5),
             "format": "cot",
             "layout": layout,
+            "validation_size": 200,
         },
         family=TRANSFORMER,
         lrs=(3e-3, 1e-3),
@@ -55,6 +56,7 @@ def _dense_ssm(modulus: int, lengths: tuple[int, ...], seeds: int, steps: int) -
             "modulus": modulus,
             "lengths": lengths,
             "format": "acot",
+            "validation_size": 200,
         },
         family={"name": "dense_ssm", "width": 16},
         lrs=(1e-2, 3e-3),

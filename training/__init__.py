@@ -1,18 +1,29 @@
 """Makes evidence: tasks, model families, runs and their checkpoints, N* and kappa."""
 
+from training.beyond import accuracy_beyond
 from training.checkpoint import Checkpoint
 from training.config import ConfigError, RunConfig
 from training.engine import train, train_many
 from training.families import FAMILIES, LSTM, AttentionOnly, DenseSSM, Mamba, Transformer
+from training.kappa_search import sharing_factor
 from training.n_star import NStar
 from training.run import Run, open_run
 from training.sample_size import sample_size
-from training.sharing_factor import SharingFactor, sharing_factor
-from training.tasks import TASKS, AssociativeRecall, Batch, ModularAddition
+from training.searches import SEARCHES
+from training.sharing_factor import SharingFactor, searches_of
+from training.tasks import (
+    TASKS,
+    AssociativeRecall,
+    Batch,
+    ModularAddition,
+    PermutationComposition,
+    StateTracking,
+)
 
 __all__ = [
     "FAMILIES",
     "LSTM",
+    "SEARCHES",
     "TASKS",
     "AssociativeRecall",
     "AttentionOnly",
@@ -23,12 +34,16 @@ __all__ = [
     "Mamba",
     "ModularAddition",
     "NStar",
+    "PermutationComposition",
     "Run",
     "RunConfig",
     "SharingFactor",
+    "StateTracking",
     "Transformer",
+    "accuracy_beyond",
     "open_run",
     "sample_size",
+    "searches_of",
     "sharing_factor",
     "train",
     "train_many",

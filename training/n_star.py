@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 class MemberOutcome:
     """How one member of a size ended.
 
-    state: solved; done, stopped or diverged without solving; halted because another had solved.
+    seed: of the initial weights. state: solved; done, stopped or diverged without solving; halted
+    because another had solved, so that its own verdict is open.
     step and losses (nats per supervised token), accuracy: of its last evaluation. run: its folder.
     """
 
@@ -30,8 +31,8 @@ class MemberOutcome:
 class Trial:
     """One size: what became of every member.
 
-    mixture: training sequences per kind at this size, mean over the data seeds; with several
-    lengths it is uniform only until one has no sequences left.
+    mixture: training sequences per kind at this size; with several lengths it is uniform only
+    until one has no sequences left.
     cause: why it failed. "data": some member learnt its training set and not the validation set.
     "optimisation": none did, so the failure says something about the budget of steps only. None
     where it succeeded.
@@ -39,12 +40,17 @@ class Trial:
 
     size: int
     members: tuple[MemberOutcome, ...]
-    mixture: Mapping[str, float]
+    mixture: Mapping[str, int]
     cause: str | None
 
     @property
     def solved(self) -> bool:
         return any(member.state == "solved" for member in self.members)
+
+    @property
+    def half(self) -> bool:
+        """Whether at least half of the members solved it."""
+        return 2 * sum(member.state == "solved" for member in self.members) >= len(self.members)
 
     @property
     def winner(self) -> MemberOutcome | None:
@@ -57,9 +63,27 @@ class Trial:
         return sum(member.step for member in self.members)
 
 
+def bracket(trials: Collection[Trial], seeds: Collection[int]) -> tuple[int, int | None]:
+    """What the trials say of N* of the members with these seeds alone.
+
+    It lies above the first number, the largest size below the second at which all of them failed
+    (0: no such size), and is at most the second, the smallest size that one of them solved (None:
+    no such size). A halted member has neither failed nor solved.
+    """
+    solved, failed = [], []
+    for trial in trials:
+        states = [member.state for member in trial.members if member.seed in seeds]
+        if "solved" in states:
+            solved.append(trial.size)
+        elif states and "halted" not in states:
+            failed.append(trial.size)
+    value = min(solved, default=None)
+    return max((size for size in failed if value is None or size < value), default=0), value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NStar:
-    """The smallest size found to succeed, with all that bounds it.
+    """The smallest size found to succeed for one data seed, with all that bounds it.
 
     value: N*, or None where it is censored.
     censored: no size succeeded, so N* is above grid[-1] (as far as this budget tells).
@@ -67,9 +91,14 @@ class NStar:
     interval: N* lies above the first number (the largest failure below, 0 at the bottom) and is at
     most the second (None where censored).
     monotone: no size failed above one that succeeded.
-    n50: the smallest size tried at which at least half of the members succeed; None where members
-    were halted at the first success.
-    trials: every size tried, in the order of the search. threshold: on the validation loss.
+    n50: the smallest size, going up from N*, at which at least half of the members succeed; None
+    where no size did, or where `complete` is False.
+    complete: members that were halted at N* and above went on, until n50 was found and each seed
+    had solved a size or failed at the largest; without it only the interval of the grid is known.
+    beyond: accuracy of the winner of the largest solved size on sequences twice as long, 0 at
+    chance (training/beyond.py); None where that does not apply.
+    trials: every size tried, in the order of the search. data_seed: of every member. seeds: of the
+    initial weights. threshold: on the validation loss. search: its name in SEARCHES.
     """
 
     value: int | None
@@ -78,11 +107,15 @@ class NStar:
     bottom: bool
     monotone: bool
     n50: int | None
+    complete: bool
+    beyond: float | None
     grid: tuple[int, ...]
     trials: tuple[Trial, ...]
+    data_seed: int
     lrs: tuple[float, ...]
     seeds: tuple[int, ...]
     threshold: float
+    search: str
 
     @property
     def solved(self) -> dict[int, Path]:
@@ -95,9 +128,35 @@ class NStar:
         """Training steps of all members of all sizes: the cost of the search."""
         return sum(trial.member_steps for trial in self.trials)
 
+    def bracket(self, seeds: Collection[int]) -> tuple[int, int | None]:
+        """The interval of N* had only these of the seeds been tried."""
+        if self.complete and set(seeds) != set(self.seeds):
+            return bracket(self.trials, seeds)
+        return self.interval
+
     def record(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Plain values for JSON; `from_record` reads them back to an equal object."""
         plain = asdict(self)
         for entry, trial in zip(plain["trials"], self.trials, strict=True):
             entry["solved"] = trial.solved
         return plain
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> NStar:
+        """Errors: ValueError that names what is missing or unknown."""
+        fields = dict(record)
+        try:
+            fields["trials"] = tuple(_trial(entry) for entry in fields["trials"])
+            for name in ("interval", "grid", "lrs", "seeds"):
+                fields[name] = tuple(fields[name])
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"NStar.from_record: got another record than its own ({error})") from (
+                error
+            )
+
+
+def _trial(entry: Mapping[str, Any]) -> Trial:
+    fields = {name: value for name, value in entry.items() if name != "solved"}
+    fields["members"] = tuple(MemberOutcome(**member) for member in fields["members"])
+    return Trial(**fields)

@@ -1,8 +1,9 @@
 """N*: the smallest training set from which a model learns its task (theory section 7).
 
 Protocol of arXiv 2602.18333: a size succeeds if at least one member of a grid of learning rates and
-seeds brings the validation loss under a threshold; the sizes are a geometric grid, searched from
-the top. N* is a minimum over the grid of members, so only equal grids compare.
+seeds of the initial weights brings the validation loss under a threshold; the sizes are a geometric
+grid. N* is a minimum over the grid of members, so only equal grids compare. All members of a size
+share its training set, so a data seed is one replicate, and data seeds are searched one by one.
 """
 
 from __future__ import annotations
@@ -11,18 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from training.beyond import accuracy_beyond
 from training.config import RunConfig
 from training.engine import train_many
-from training.n_star import MemberOutcome, NStar, Trial
-from training.run import Run
+from training.n_star import MemberOutcome, NStar, Trial, bracket
+from training.run import Run, open_run
+from training.searches import SEARCHES, STRIDE
 
 BOTTOM = 12
 RATIO = 1.3
 """Sizes are BOTTOM * RATIO^k, rounded, and all the data there is."""
-STRIDE = 3
-"""Grid steps that the search descends at a time: a factor of about 2.2."""
 FITTED = 5.0
 """A training loss below FITTED times the threshold means that the training set was learnt."""
 
@@ -40,40 +39,6 @@ def size_grid(pool: int) -> tuple[int, ...]:
     return (*sizes, pool)
 
 
-def search(
-    solves: Callable[[int], bool], grid: Sequence[int], second_start: int | None = None
-) -> None:
-    """Ask `solves` about sizes of an ascending grid until N* is bracketed by neighbours.
-
-    From the top down STRIDE grid steps at a time while sizes succeed, then bisection between the
-    largest failure and the smallest success of that descent. If the top fails, the same once more
-    from the largest size up to `second_start`: with several lengths, success need not be monotone
-    once a short one has run out of sequences.
-    """
-    if _descend(solves, grid, len(grid) - 1) or second_start is None:
-        return
-    below = [i for i, size in enumerate(grid[:-1]) if size <= second_start]
-    if below:
-        _descend(solves, grid, below[-1])
-
-
-def _descend(solves: Callable[[int], bool], grid: Sequence[int], start: int) -> bool:
-    success, failure, place = None, -1, start
-    while success != 0 and solves(grid[place]):
-        success, place = place, max(0, place - STRIDE)
-    if success is None:
-        return False
-    if success > 0:
-        failure = place
-    while success - failure > 1:
-        middle = (success + failure) // 2
-        if solves(grid[middle]):
-            success = middle
-        else:
-            failure = middle
-    return True
-
-
 def sample_size(
     config: RunConfig,
     *,
@@ -81,91 +46,148 @@ def sample_size(
     lrs: Sequence[float],
     seeds: Sequence[int],
     sizes: Sequence[int] | None = None,
-    stop_at_first_success: bool = True,
+    largest: int | None = None,
+    search: str = "descent",
+    n50: bool = False,
     progress: Progress | None = None,
 ) -> NStar:
-    """N* of `config`, whose learning rate, seeds and training size are varied.
+    """N* of `config` for its data seed; learning rate, seed of the weights and size are varied.
 
     config: its stop.loss is the threshold of success; stop.patience ends members that no longer
     improve. root: where runs go, in the folder of config.study; a size that is finished there is
-    not trained again. lrs x seeds are the members of every size, a seed being both that of the
-    weights and that of the data. sizes: the grid; None for `size_grid(task.pool())`.
-    stop_at_first_success: False trains every member to its end, which gives n50.
+    not trained again. lrs x seeds are the members of every size, seeds being those of the initial
+    weights. sizes: the grid; None for `size_grid(task.pool())`. largest: no size above it.
+    search: a name in SEARCHES; a size is over once one of its members succeeds.
+    n50: afterwards, up the grid from N* in strides that double, then by bisection, the members that
+    were halted go on to their own ends until the smallest size is found that half of them solve;
+    and each seed that has solved nothing yet goes on at larger sizes of the search.
 
-    Errors: ValueError for an empty grid, sizes that do not exist, or no threshold.
+    Errors: ValueError for an empty grid, sizes that do not exist, an unknown search, no threshold.
     """
-    grid = _grid(config, sizes)
-    _check(config, lrs, seeds)
-    trials: dict[int, Trial] = {}
-
-    def solves(size: int) -> bool:
-        if size in trials:
-            return trials[size].solved
-        share = min(0.95, len(trials) / (len(grid) / STRIDE + 2))
-
-        def at(step: int, total: int, latest: Mapping[str, float]) -> None:
-            if progress and "validation_loss" in latest:
-                loss = f"validation loss {latest['validation_loss']:.3f}"
-                progress(share, f"{size} sequences, step {step} of {total}, {loss}")
-
-        runs = train_many(
-            _members(config, size, lrs, seeds),
-            root=root,
-            progress=at,
-            stop_at_first_success=stop_at_first_success,
-        )
-        trials[size] = _trial(size, runs)
-        if progress:
-            outcome = "learnt" if trials[size].solved else f"not learnt ({trials[size].cause})"
-            progress(share, f"{size} sequences: {outcome}")
-        return trials[size].solved
-
-    search(solves, grid, second_start=_second_start(config))
+    grid = _grid(config, sizes, largest)
+    _check(config, lrs, seeds, search)
+    trials = _Trials(config, root, grid, lrs, seeds, progress)
+    SEARCHES[search](trials.solves, grid, _second_start(config))
+    if n50:
+        trials.complete()
     if progress:
         progress(1.0, "done")
-    return _n_star(grid, list(trials.values()), config, lrs, seeds, not stop_at_first_success)
+    found = trials.all()
+    return _n_star(grid, found, config, lrs, seeds, search, n50, _beyond(found))
 
 
-def _grid(config: RunConfig, sizes: Sequence[int] | None) -> tuple[int, ...]:
-    pool = getattr(config.task, "pool", None)
+class _Trials:
+    """Sizes that were tried, in order, and the runs behind them."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        root: str | Path,
+        grid: tuple[int, ...],
+        lrs: Sequence[float],
+        seeds: Sequence[int],
+        progress: Progress | None,
+    ) -> None:
+        self.config, self.root, self.grid = config, root, grid
+        self.lrs, self.seeds, self.progress = lrs, seeds, progress
+        self.tried: dict[int, Trial] = {}
+        self.share = 0.0
+
+    def all(self) -> list[Trial]:
+        return list(self.tried.values())
+
+    def solves(self, size: int) -> bool:
+        """Whether one member solves this size; the others are halted then."""
+        if size not in self.tried:
+            self.share = min(0.95, len(self.tried) / (len(self.grid) / STRIDE + 2))
+            self.train(size, self.seeds, halt=True)
+        return self.tried[size].solved
+
+    def complete(self) -> None:
+        """Bracket n50 from N* upward, then give each seed that solved nothing another chance."""
+        value = bracket(self.all(), self.seeds)[1]
+        if value is None:
+            return
+        first = place = self.grid.index(value)
+        low, reach, top = first - 1, 1, len(self.grid) - 1
+        while not self.half(place) and place < top:
+            low, place, reach = place, min(first + reach, top), 2 * reach + 1
+        while place - low > 1 and self.half(place):
+            middle = (low + place) // 2
+            low, place = (low, middle) if self.half(middle) else (middle, place)
+        for seed in self.seeds:
+            above = sorted(size for size in self.tried if size > self.grid[place])
+            skip = 0
+            while above and bracket(self.all(), {seed})[1] is None:
+                at = min(skip, len(above) - 1)
+                self.train(above[at], (seed,), halt=True)
+                above, skip = above[at + 1 :], 2 * skip + 1
+
+    def half(self, place: int) -> bool:
+        """Whether half of the members solve a size, each trained to its own end."""
+        self.train(self.grid[place], self.seeds, halt=False)
+        return self.tried[self.grid[place]].half
+
+    def train(self, size: int, seeds: Sequence[int], halt: bool) -> None:
+        """Train the members of some seeds, then read how all members of the size stand."""
+
+        def at(step: int, total: int, latest: Mapping[str, float]) -> None:
+            if self.progress and "validation_loss" in latest:
+                loss = f"validation loss {latest['validation_loss']:.3f}"
+                self.progress(self.share, f"{size} sequences, step {step} of {total}, {loss}")
+
+        train_many(
+            self._members(size, seeds), root=self.root, progress=at, stop_at_first_success=halt
+        )
+        folder = Path(self.root) / self.config.study
+        runs = [open_run(folder / c.run_id) for c in self._members(size, self.seeds)]
+        self.tried[size] = trial = _trial(size, runs)
+        if self.progress:
+            outcome = "learnt" if trial.solved else f"not learnt ({trial.cause})"
+            self.progress(self.share, f"{size} sequences: {outcome}")
+
+    def _members(self, size: int, seeds: Sequence[int]) -> list[RunConfig]:
+        return [
+            self.config.replace(train_size=size, optimiser={"lr": lr}, seeds={"init": seed})
+            for seed in seeds
+            for lr in self.lrs
+        ]
+
+
+def _grid(config: RunConfig, sizes: Sequence[int] | None, largest: int | None) -> tuple[int, ...]:
+    if largest is not None and largest < 1:
+        raise ValueError(f"largest: got {largest}, allowed 1 or more sequences, or None")
+    pool = config.task.pool() if hasattr(config.task, "pool") else None  # type: ignore[attr-defined]
+    limits = [limit for limit in (pool, largest) if limit is not None]
     if sizes is None:
-        if pool is None:
+        if not limits:
             raise ValueError(
                 f"sizes: {type(config.task).__name__} has no finite pool of sequences, so a grid "
-                "of sizes must be given"
+                "of sizes, or the largest of them, must be given"
             )
-        return size_grid(pool())
+        return size_grid(min(limits))
     grid = tuple(sorted(set(sizes)))
-    if not grid or grid[0] < 1 or (pool is not None and grid[-1] > pool()):
-        limit = f" to {pool()}, all the training sequences there are" if pool else " and above"
-        raise ValueError(f"sizes: got {tuple(sizes)}, allowed one or more numbers from 1{limit}")
+    if not grid or grid[0] < 1 or (limits and grid[-1] > min(limits)):
+        allowed = f" to {min(limits)}, of the training sequences there are" if limits else ""
+        raise ValueError(f"sizes: got {tuple(sizes)}, allowed one or more numbers from 1{allowed}")
     return grid
 
 
-def _check(config: RunConfig, lrs: Sequence[float], seeds: Sequence[int]) -> None:
+def _check(config: RunConfig, lrs: Sequence[float], seeds: Sequence[int], search: str) -> None:
     if config.stop.loss is None:
         raise ValueError("config.stop.loss: got None, but it is the threshold of success; set it")
     for name, values in (("lrs", lrs), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name}: got {tuple(values)}, allowed one or more different values")
+    if search not in SEARCHES:
+        raise ValueError(f"search: got {search!r}, allowed {', '.join(SEARCHES)}")
 
 
 def _second_start(config: RunConfig) -> int | None:
     """Number of lengths times the smallest pool: the last size with a uniform mixture."""
-    lengths = getattr(config.task, "lengths", ())
-    if len(lengths) < 2:
-        return None
-    return len(lengths) * min(config.task.pool(n) for n in lengths)  # type: ignore[attr-defined]
-
-
-def _members(
-    config: RunConfig, size: int, lrs: Sequence[float], seeds: Sequence[int]
-) -> list[RunConfig]:
-    return [
-        config.replace(train_size=size, optimiser={"lr": lr}, seeds={"init": seed, "data": seed})
-        for seed in seeds
-        for lr in lrs
-    ]
+    task: Any = config.task
+    lengths = getattr(task, "lengths", ())
+    return len(lengths) * min(map(task.pool, lengths)) if len(lengths) > 1 else None
 
 
 def _trial(size: int, runs: Sequence[Run]) -> Trial:
@@ -173,9 +195,9 @@ def _trial(size: int, runs: Sequence[Run]) -> Trial:
     cause = None
     if not any(member.state == "solved" for member in members):
         fitted = FITTED * (runs[0].config.stop.loss or 0.0)
-        lowest = min((m.train_loss for m in members if m.train_loss is not None), default=np.inf)
-        cause = "data" if lowest < fitted else "optimisation"
-    return Trial(size=size, members=members, mixture=_mixture(size, runs), cause=cause)
+        losses = [m.train_loss for m in members if m.train_loss is not None]
+        cause = "data" if min(losses, default=fitted) < fitted else "optimisation"
+    return Trial(size=size, members=members, mixture=_mixture(runs[0].config, size), cause=cause)
 
 
 def _outcome(run: Run) -> MemberOutcome:
@@ -193,42 +215,45 @@ def _outcome(run: Run) -> MemberOutcome:
     )
 
 
-def _mixture(size: int, runs: Sequence[Run]) -> dict[str, float]:
-    task: Any = runs[0].task
-    if not hasattr(task, "order"):
-        return {}
-    seeds = sorted({run.config.seeds.data for run in runs})
-    kinds = np.concatenate([task.order(seed, size).kind for seed in seeds])
-    counts = np.bincount(kinds, minlength=len(task.kinds)) / len(seeds)
-    return dict(zip(task.kinds, counts.tolist(), strict=True))
+def _mixture(config: RunConfig, size: int) -> dict[str, int]:
+    task: Any = config.task
+    return dict(task.mixture(config.seeds.data, size)) if hasattr(task, "mixture") else {}
 
 
 def _n_star(
     grid: tuple[int, ...],
-    trials: list[Trial],
+    trials: Sequence[Trial],
     config: RunConfig,
     lrs: Sequence[float],
     seeds: Sequence[int],
+    search: str,
     complete: bool,
+    beyond: float | None,
 ) -> NStar:
-    solved = [trial.size for trial in trials if trial.solved]
-    failed = [trial.size for trial in trials if not trial.solved]
-    value = min(solved, default=None)
-    half = [
-        trial.size
-        for trial in trials
-        if sum(m.state == "solved" for m in trial.members) * 2 >= len(trial.members)
-    ]
+    interval = bracket(trials, seeds)
+    value = interval[1]
+    solved = [trial for trial in trials if trial.solved]
+    half = [trial.size for trial in solved if trial.half]
     return NStar(
         value=value,
-        interval=(max((s for s in failed if value is None or s < value), default=0), value),
+        interval=interval,
         censored=value is None,
         bottom=value == grid[0],
-        monotone=value is None or not any(size > value for size in failed),
+        monotone=value is None or all(t.solved for t in trials if t.size > value),
         n50=min(half, default=None) if complete else None,
+        complete=complete,
+        beyond=beyond,
         grid=grid,
         trials=tuple(trials),
+        data_seed=config.seeds.data,
         lrs=tuple(lrs),
         seeds=tuple(seeds),
         threshold=config.stop.loss or 0.0,
+        search=search,
     )
+
+
+def _beyond(trials: Sequence[Trial]) -> float | None:
+    """Of the winner of the largest solved size."""
+    winners = {trial.size: trial.winner for trial in trials if trial.winner}
+    return accuracy_beyond(open_run(winners[max(winners)].run)) if winners else None

@@ -9,303 +9,266 @@ against kappa_sep and not against 1: above it lengths share, below it they inter
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from training.config import RunConfig
+from training.kappa_interval import Interval, interval_covers, kappa_intervals
 from training.n_star import NStar
 from training.naming import describe
-from training.processes import tell, worker_pool
-from training.sample_size import Progress, sample_size
+from training.replicate import Replicate
 
-BOUNDS = ("=", ">=", "<=", "undetermined")
-
-
-def _known(star: NStar) -> int:
-    """N*, or the largest size that failed where it is censored."""
-    return star.grid[-1] if star.value is None else star.value
-
-
-def _text(star: NStar) -> str:
-    if star.value is None:
-        return f"> {star.grid[-1]}"
-    return f"<= {star.value}" if star.bottom else str(star.value)
-
-
-def separate_size(n_star: Mapping[int, int], pools: Mapping[int, int]) -> int:
-    """N_sep: the smallest joint size at which every length n expects at least N*_n sequences.
-
-    Each sequence's length is uniform among the lengths whose pool is not used up, so at joint size
-    N every length has min(pool_n, c) with sum_n min(pool_n, c) = N; the neediest sets c:
-    N_sep = sum_n min(pool_n, max_m N*_m). That is L max N*_n when no pool runs out.
-    """
-    for n, needed in n_star.items():
-        if needed > pools[n]:
-            raise ValueError(f"n_star: length {n} got {needed}, allowed up to its pool {pools[n]}")
-    level = max(n_star.values())
-    return sum(min(pools[n], level) for n in n_star)
+JOINT = "joint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingFactor:
-    """kappa of one cell, with the searches behind it.
+    """kappa of one cell over its data seeds, with the searches behind it.
 
-    task, family, format, layout: what the cell is, in words. pools: training sequences per length.
-    alone: N* of each length; joint: N* of all lengths together.
+    task, family, format, layout, distribution: what the cell is, in words. pools: training
+    sequences per length. replicates: one per data seed. Means over replicates are geometric.
     """
 
     task: str
     family: str
     format: str
     layout: str
+    distribution: str
     lengths: tuple[int, ...]
     pools: Mapping[int, int]
-    alone: Mapping[int, NStar]
-    joint: NStar
+    replicates: tuple[Replicate, ...]
 
     def __post_init__(self) -> None:
-        grids = {(s.lrs, s.seeds, s.threshold) for s in (self.joint, *self.alone.values())}
+        if not self.replicates:
+            raise ValueError("SharingFactor: got no replicate, allowed one or more data seeds")
+        data_seeds = [replicate.data_seed for replicate in self.replicates]
+        if len(set(data_seeds)) < len(data_seeds):
+            raise ValueError(f"SharingFactor: data seeds {data_seeds} must differ")
+        for r in self.replicates:
+            if set(r.alone) != set(self.lengths) or set(self.pools) != set(self.lengths):
+                raise ValueError(
+                    f"SharingFactor: alone and pools must have the lengths {self.lengths}, got "
+                    f"{tuple(r.alone)} and {tuple(self.pools)}"
+                )
+        stars = [star for r in self.replicates for star in r.stars.values()]
+        grids = {(s.lrs, s.seeds, s.threshold, s.search, s.complete) for s in stars}
         if len(grids) > 1:
             raise ValueError(
-                f"SharingFactor: N* of different lrs, seeds or thresholds do not compare: {grids}"
-            )
-        if set(self.alone) != set(self.lengths) or set(self.pools) != set(self.lengths):
-            raise ValueError(
-                f"SharingFactor: alone and pools must have the lengths {self.lengths}, got "
-                f"{tuple(self.alone)} and {tuple(self.pools)}"
+                "SharingFactor: N* of different lrs, seeds, thresholds, searches or n50 do not "
+                f"compare: {grids}"
             )
 
+    @classmethod
+    def of(cls, config: RunConfig, stars: Mapping[int, Mapping[str, NStar]]) -> SharingFactor:
+        """From finished searches: data seed to name to N*, the names being those of `searches_of`.
+
+        Errors: ValueError for names that are missing or too many.
+        """
+        names = set(searches_of(config))
+        for data_seed, found in stars.items():
+            if set(found) != names:
+                raise ValueError(
+                    f"stars: data seed {data_seed} got {sorted(found)}, allowed {sorted(names)}"
+                )
+        task: Any = config.task
+        pools = {n: task.pool(n) for n in task.lengths}
+        distribution = getattr(task, "distribution", "uniform")
+        return cls(
+            task=getattr(task, "label", type(task).__name__),
+            family=describe("family", config.family)["name"],
+            format=task.format,
+            layout=task.layout,
+            distribution=distribution,
+            lengths=tuple(task.lengths),
+            pools=pools,
+            replicates=tuple(
+                Replicate(
+                    data_seed=data_seed,
+                    pools=pools,
+                    distribution=distribution,
+                    alone={n: found[str(n)] for n in task.lengths},
+                    joint=found[JOINT],
+                )
+                for data_seed, found in sorted(stars.items())
+            ),
+        )
+
     @property
-    def n_star(self) -> dict[int, int | None]:
-        """N*_n by length; None where censored."""
-        return {n: self.alone[n].value for n in self.lengths}
+    def n_star(self) -> dict[int, float | None]:
+        """N*_n by length; None where censored for any data seed."""
+        return {n: _mean([r.alone[n].value for r in self.replicates]) for n in self.lengths}
+
+    @property
+    def n_star_joint(self) -> float | None:
+        return _mean([r.joint.value for r in self.replicates])
 
     @property
     def bound(self) -> str:
-        """What `kappa` is to the true one on this grid: "=", ">=", "<=" or "undetermined".
+        """What `kappa` is to the true one: "=", ">=", "<=" or "undetermined".
 
-        N*_n censored, or N*_joint at the bottom of its grid: at least. The reverse: at most. Both:
-        undetermined.
+        "undetermined" if any replicate is, or if one is bounded below and another above.
         """
-        alone = self.alone.values()
-        at_least = self.joint.bottom or any(star.censored for star in alone)
-        at_most = self.joint.censored or any(star.bottom for star in alone)
-        if at_least and at_most:
-            return "undetermined"
-        return ">=" if at_least else "<=" if at_most else "="
+        bounds = {r.bound for r in self.replicates} - {"="}
+        return "=" if not bounds else bounds.pop() if len(bounds) == 1 else "undetermined"
 
     @property
     def kappa(self) -> float | None:
-        """sum_n N*_n / N*_joint; where `bound` is not "=", the bound; None if undetermined.
+        """Mean of sum_n N*_n / N*_joint; where `bound` is not "=", the bound; None if undetermined.
 
         A censored N* enters a bound as the largest size that failed, which it exceeds.
         """
-        if self.bound == "undetermined":
-            return None
-        return sum(_known(star) for star in self.alone.values()) / _known(self.joint)
+        return None if self.bound == "undetermined" else _mean([r.kappa for r in self.replicates])
 
     @property
-    def interval(self) -> tuple[float, float | None]:
-        """What the grid leaves open: kappa is above the first number and below the second.
-
-        From the brackets of each search alone: no sampling error is in it. None: no upper end.
-        """
-        low = sum(star.interval[0] for star in self.alone.values())
-        return self._against_joint(low, [star.interval[1] for star in self.alone.values()], sum)
-
-    @property
-    def n_sep(self) -> int | None:
+    def n_sep(self) -> float | None:
         """The joint size that separate mechanisms would need; None if any N*_n is censored."""
-        values = {n: value for n, value in self.n_star.items() if value is not None}
-        if len(values) < len(self.lengths):
-            return None
-        return separate_size(values, self.pools)
+        return _mean([r.n_sep for r in self.replicates])
 
     @property
     def kappa_sep(self) -> float | None:
         """sum_n N*_n / N_sep: what kappa would be if the lengths shared nothing."""
-        if self.n_sep is None:
-            return None
-        return sum(_known(star) for star in self.alone.values()) / self.n_sep
+        return _mean([r.kappa_sep for r in self.replicates])
 
     @property
     def ratio(self) -> float | None:
         """kappa / kappa_sep = N_sep / N*_joint, with the bound of kappa."""
-        if self.kappa is None or self.kappa_sep is None:
-            return None
-        return self.kappa / self.kappa_sep
+        return None if self.bound == "undetermined" else _mean([r.ratio for r in self.replicates])
 
     @property
-    def ratio_interval(self) -> tuple[float, float | None]:
-        """What the grid leaves open for the ratio, as in `interval`."""
-        lows = {n: star.interval[0] for n, star in self.alone.items()}
-        highs = [star.interval[1] for star in self.alone.values()]
+    def interval(self) -> Interval:
+        """95% interval of kappa (training/kappa_interval.py); `interval_covers` says of what."""
+        return kappa_intervals(self.replicates)[0]
 
-        def separate(values: Sequence[int]) -> int:
-            return separate_size(dict(zip(self.alone, values, strict=True)), self.pools)
+    @property
+    def ratio_interval(self) -> Interval:
+        return kappa_intervals(self.replicates)[1]
 
-        return self._against_joint(separate_size(lows, self.pools), highs, separate)
+    @property
+    def interval_covers(self) -> tuple[str, ...]:
+        return interval_covers(self.replicates)
 
-    def _against_joint(
-        self, low: int, highs: Sequence[int | None], total: Callable[[Sequence[int]], int]
-    ) -> tuple[float, float | None]:
-        joint_low, joint_high = self.joint.interval
-        known = [high for high in highs if high is not None]
-        lower = low / joint_high if joint_high is not None else 0.0
-        upper = total(known) / joint_low if joint_low and len(known) == len(highs) else None
-        return lower, upper
+    @property
+    def beyond(self) -> float | None:
+        """Accuracy on sequences twice as long of the joint models, mean over data seeds."""
+        values = [r.joint.beyond for r in self.replicates if r.joint.beyond is not None]
+        return float(np.mean(values)) if len(values) == len(self.replicates) else None
 
     def sentence(self) -> str:
         """The finding in words, with every number and bound."""
         layout = "" if self.format == "acot" else f", {self.layout} layout"
         lengths = ", ".join(map(str, self.lengths))
-        stars = ", ".join(_text(self.alone[n]) for n in self.lengths)
+        stars = ", ".join(self._text(str(n)) for n in self.lengths)
         head = (
             f"{self.family} on {self.task} {self.format}{layout}, lengths {lengths}: N* alone "
-            f"{stars}, together {_text(self.joint)}"
+            f"{stars}, together {self._text(JOINT)}"
         )
         if self.kappa is None:
             return f"{head}; kappa is undetermined, since both sides of it are only bounded."
-        low, high = self.interval
+        (low, high), (ratio_low, ratio_high) = kappa_intervals(self.replicates)
+        chance = {"grid": "the grid", "initialisation": "initial weights", "data": "data seeds"}
+        *first, last = [chance[part] for part in self.interval_covers]
+        source = f"{', '.join(first)} and {last}" if first else last
         open_range = f"{low:.2f} to {high:.2f}" if high is not None else f"above {low:.2f}"
         sign = "" if self.bound == "=" else f"{self.bound} "
-        head = f"{head}; kappa {sign}{self.kappa:.2f} (the grid leaves open {open_range})"
+        head = f"{head}; kappa {sign}{self.kappa:.2f} ({source}: {open_range})"
         if self.kappa_sep is None:
             return f"{head}; kappa_sep is unknown, since a length alone ran out of sequences."
-        low, high = self.ratio_interval
-        if high is not None and high < 1:
+        if ratio_high is not None and ratio_high < 1:
             verdict = "below"
-        elif low >= 1:
+        elif ratio_low >= 1:
             verdict = "above"
         else:
-            verdict = "not told apart by this grid from"
+            verdict = "not told apart from"
         return f"{head}, {verdict} the {self.kappa_sep:.2f} of lengths that share nothing."
 
+    def _text(self, name: str) -> str:
+        """N* of one search for each data seed."""
+        stars = [r.stars[name] for r in self.replicates]
+        return " / ".join(
+            f"> {s.grid[-1]}" if s.value is None else f"<= {s.value}" if s.bottom else str(s.value)
+            for s in stars
+        )
+
     def record(self) -> dict[str, Any]:
-        """Plain values for JSON; lengths as text where they are keys."""
+        """Plain values for JSON, lengths as text where they are keys; `from_record` reads it."""
+        interval, ratio_interval = kappa_intervals(self.replicates)
         return {
             "task": self.task,
             "family": self.family,
             "format": self.format,
             "layout": self.layout,
+            "distribution": self.distribution,
             "lengths": list(self.lengths),
             "pools": {str(n): pool for n, pool in self.pools.items()},
             "n_star": {str(n): value for n, value in self.n_star.items()},
-            "n_star_joint": self.joint.value,
+            "n_star_joint": self.n_star_joint,
             "kappa": self.kappa,
-            "kappa_interval": list(self.interval),
+            "kappa_interval": list(interval),
             "bound": self.bound,
             "n_sep": self.n_sep,
             "kappa_sep": self.kappa_sep,
             "ratio": self.ratio,
-            "ratio_interval": list(self.ratio_interval),
-            "searches": {
-                **{str(n): star.record() for n, star in self.alone.items()},
-                "joint": self.joint.record(),
-            },
+            "ratio_interval": list(ratio_interval),
+            "interval_covers": list(self.interval_covers),
+            "beyond": self.beyond,
+            "replicates": [r.record() for r in self.replicates],
         }
 
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> SharingFactor:
+        """Errors: ValueError that names what is missing."""
+        try:
+            pools = {int(n): pool for n, pool in record["pools"].items()}
+            replicates = []
+            for entry in record["replicates"]:
+                stars = {k: NStar.from_record(v) for k, v in entry["searches"].items()}
+                replicates.append(
+                    Replicate(
+                        data_seed=entry["data_seed"],
+                        pools=pools,
+                        distribution=record["distribution"],
+                        alone={n: stars[str(n)] for n in pools},
+                        joint=stars[JOINT],
+                    )
+                )
+            words = ("task", "family", "format", "layout", "distribution")
+            return cls(
+                **{word: record[word] for word in words},
+                lengths=tuple(record["lengths"]),
+                pools=pools,
+                replicates=tuple(replicates),
+            )
+        except KeyError as error:
+            raise ValueError(f"SharingFactor.from_record: {error} is missing") from error
 
-def sharing_factor(
-    config: RunConfig,
-    *,
-    root: str | Path,
-    lrs: Sequence[float],
-    seeds: Sequence[int],
-    stop_at_first_success: bool = True,
-    workers: int = 1,
-    progress: Progress | None = None,
-) -> SharingFactor:
-    """kappa of a cell: N* of config's task, and of each of its lengths alone.
 
-    config: as in `sample_size`; its task has several `lengths`, and a field `longest` that lets a
-    length alone keep the cell's layout and model shape. One grid of lrs and seeds serves all
-    searches. workers: processes, one search each, the joint one first since it takes longest; with
-    more than one, a script must guard its entry (`if __name__ == "__main__"`).
+def _mean(values: Sequence[float | None]) -> Any:
+    """Geometric, and exact for one value; None if any is None."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return known[0] if len(set(known)) == 1 else float(np.exp(np.mean(np.log(known))))
 
-    Errors: ValueError for a task without lengths, and those of `sample_size`.
+
+def searches_of(config: RunConfig) -> dict[str, RunConfig]:
+    """The searches of a cell by name: "joint", then the lengths alone from the longest down.
+
+    A length alone keeps the cell's layout and model shape. Errors: ValueError for a task without
+    lengths, or with one.
     """
-    configs = _searches(config)
-    report = _shared_progress(progress, list(configs))
-    arguments = {
-        "root": root,
-        "lrs": lrs,
-        "seeds": seeds,
-        "stop_at_first_success": stop_at_first_success,
-    }
-    if workers < 1:
-        raise ValueError(f"workers: got {workers}, allowed 1 or more")
-    if workers == 1:
-        found = {
-            name: sample_size(part, progress=lambda s, t, n=name: report(n, s, t), **arguments)
-            for name, part in configs.items()
-        }
-    else:
-        found = _in_processes(configs, arguments, workers, report)
     task: Any = config.task
-    return SharingFactor(
-        task=f"Z_{task.modulus}",
-        family=describe("family", config.family)["name"],
-        format=task.format,
-        layout=task.layout,
-        lengths=task.lengths,
-        pools={n: task.pool(n) for n in task.lengths},
-        alone={n: found[str(n)] for n in task.lengths},
-        joint=found["joint"],
-    )
-
-
-def _searches(config: RunConfig) -> dict[str, RunConfig]:
-    """The joint search, then the lengths alone from the longest down."""
-    task: Any = config.task
-    if not all(hasattr(task, part) for part in ("lengths", "longest", "pool", "modulus")):
+    if not all(hasattr(task, part) for part in ("lengths", "longest", "pool")):
         raise ValueError(
             f"task: {type(task).__name__} has no lengths to share between, use modular_addition"
         )
     if len(task.lengths) < 2:
         raise ValueError(f"task.lengths: got {task.lengths}, allowed two or more")
+    order = {"distribution": "uniform"} if hasattr(task, "distribution") else {}
     alone = {
-        str(n): config.replace(task=replace(task, lengths=(n,), longest=task.reach))
+        str(n): config.replace(task=replace(task, lengths=(n,), longest=task.reach, **order))
         for n in sorted(task.lengths, reverse=True)
     }
-    return {"joint": config, **alone}
-
-
-def _shared_progress(progress: Progress | None, names: list[str]) -> Callable[..., None]:
-    """Shares of all searches in one; the joint one counts as much as all others."""
-    shares = dict.fromkeys(names, 0.0)
-    weights = {name: 0.5 if name == "joint" else 0.5 / (len(names) - 1) for name in names}
-
-    def report(name: str, share: float, text: str) -> None:
-        shares[name] = share
-        if progress:
-            label = "all lengths" if name == "joint" else f"length {name}"
-            progress(sum(weights[n] * shares[n] for n in names), f"{label}: {text}")
-
-    return report
-
-
-def _in_processes(
-    configs: dict[str, RunConfig],
-    arguments: dict[str, Any],
-    workers: int,
-    report: Callable[[str, float, str], None],
-) -> dict[str, NStar]:
-    with worker_pool(workers) as (pool, messages):
-        futures: dict[str, Future[NStar]] = {
-            name: pool.submit(_one_search, name, part, arguments) for name, part in configs.items()
-        }
-        while not all(future.done() for future in futures.values()):
-            try:
-                report(*messages.get(timeout=0.2))
-            except queue.Empty:
-                continue
-        return {name: future.result() for name, future in futures.items()}
-
-
-def _one_search(name: str, config: RunConfig, arguments: dict[str, Any]) -> NStar:
-    return sample_size(config, progress=lambda s, t: tell(name, s, t), **arguments)
+    return {JOINT: config, **alone}

@@ -12,7 +12,7 @@ from analyses.figures import PALETTE, Figure, canvas, svg
 from analyses.settings import Cell, Settings
 from analyses.studies.base import Progress, Section, interval
 from circuits.length_matrix import MINIMUM_ACCURACY
-from training import Run, RunConfig, SharingFactor, open_run, sharing_factor
+from training import NStar, Run, RunConfig, SharingFactor, open_run, sharing_factor
 
 
 def config(cell: Cell) -> RunConfig:
@@ -40,13 +40,16 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
         root=folder / "runs",
         lrs=cell.lrs,
         seeds=tuple(range(seed, seed + cell.seeds)),
+        data_seeds=(seed,),
+        n50=False,
         progress=lambda share, text: progress(0.9 * share, text),
     )
     record = factor.record()
-    for search in record["searches"].values():
-        for trial in search["trials"]:
-            for member in trial["members"]:
-                member["run"] = Path(member["run"]).name
+    for replicate in record["replicates"]:
+        for search in replicate["searches"].values():
+            for trial in search["trials"]:
+                for member in trial["members"]:
+                    member["run"] = Path(member["run"]).name
     facts = {"kappa": record, "sentence": factor.sentence(), "circuits": None}
     joint = _to_read(factor)
     if joint is not None:
@@ -60,14 +63,20 @@ def run(folder: Path, settings: Settings, seed: int, progress: Progress) -> dict
 
 def _to_read(factor: SharingFactor) -> Run | None:
     """The joint model of the largest size whose every length is learnt, else of the largest."""
-    runs = [open_run(path) for path in factor.joint.solved.values()]
+    runs = [open_run(path) for path in _joint(factor).solved.values()]
     learnt = [run for run in runs if _worst(run) >= MINIMUM_ACCURACY]
     return (learnt or runs or [None])[-1]
 
 
 def _joint_runs(factor: SharingFactor) -> list[Run]:
     """Every member of the joint search at the sizes that were learnt, halted ones included."""
-    return [open_run(m.run) for t in factor.joint.trials if t.solved for m in t.members]
+    return [open_run(m.run) for t in _joint(factor).trials if t.solved for m in t.members]
+
+
+def _joint(factor: SharingFactor) -> NStar:
+    """The joint search of the one data seed."""
+    (replicate,) = factor.replicates
+    return replicate.joint
 
 
 def _worst(run: Run) -> float:
@@ -108,9 +117,13 @@ def section(cells: list[dict]) -> Section:
 
 def _members(cell: dict) -> str:
     """What was tried at each size."""
-    search = cell["kappa"]["searches"]["joint"]
+    (replicate,) = cell["kappa"]["replicates"]
+    search = replicate["searches"]["joint"]
     seeds = ", ".join(map(str, search["seeds"]))
-    return f"Tried at each size: {len(search['lrs'])} learning rates, seeds {seeds}."
+    return (
+        f"Tried at each size of data seed {replicate['data_seed']}: {len(search['lrs'])} learning "
+        f"rates, seeds {seeds} of the weights."
+    )
 
 
 def _meeting(facts: dict) -> str:

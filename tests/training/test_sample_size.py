@@ -1,14 +1,13 @@
 """The search for N*: right on every monotone law, honest at both ends, resumed for free."""
 
 import json
-import math
 
 import pytest
 
 from training.config import RunConfig
 from training.families import DenseSSM
 from training.n_star import NStar
-from training.sample_size import RATIO, _n_star, _trial, sample_size, search, size_grid
+from training.sample_size import _n_star, _trial, sample_size, size_grid
 from training.tasks import AssociativeRecall, ModularAddition
 
 CONFIG = RunConfig(
@@ -23,36 +22,6 @@ CONFIG = RunConfig(
 )
 
 
-def ask(grid, law, second_start=None):
-    """Sizes asked by the search, in order, under a law of success."""
-    asked = []
-
-    def solves(size):
-        asked.append(size)
-        return law(size)
-
-    search(solves, grid, second_start)
-    return asked
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 11, 21])
-def test_search_brackets_every_threshold_between_neighbours(length):
-    grid = size_grid(round(12 * RATIO ** (length - 1)))
-    assert len(grid) == length
-    for first in range(length + 1):
-        threshold = grid[first] if first < length else math.inf
-        asked = ask(grid, lambda size, t=threshold: size >= t)
-        assert len(asked) == len(set(asked)), "no size is asked twice"
-        solved = [size for size in asked if size >= threshold]
-        if first == length:
-            assert asked == [grid[-1]]
-            continue
-        assert min(solved) == threshold
-        if first:
-            assert grid[first - 1] in asked
-        assert len(asked) <= math.ceil(length / 3) + 3
-
-
 def test_grid_of_theory_and_its_top():
     assert size_grid(2925)[:8] == (12, 16, 20, 26, 34, 45, 58, 75)
     assert size_grid(2925)[-3:] == (1754, 2281, 2925)
@@ -62,33 +31,23 @@ def test_grid_of_theory_and_its_top():
         size_grid(0)
 
 
-def test_a_failing_top_is_searched_again_from_the_uniform_mixture():
-    grid = size_grid(3525)
-    asked = ask(grid, lambda size: 100 <= size <= 300, second_start=300)
-    assert asked[:2] == [3525, 280]
-    assert min(size for size in asked if 100 <= size <= 300) == 127
-    assert 98 in asked
-    assert ask(grid, lambda size: False, second_start=300) == [3525, 280]
-    assert ask(grid, lambda size: size >= 500, second_start=300)[1] < 3525
-
-
-def fake(size, states, losses=(0.01, 0.5)):
+def fake(size, states, losses=(0.01, 0.5), seeds=None):
     """A trial as `sample_size` makes it, from runs that were never trained."""
 
     class Fake:
-        config = CONFIG
-        task = CONFIG.task
         path = "nowhere"
 
-        def __init__(self, state):
+        def __init__(self, state, seed):
+            self.config = CONFIG.replace(seeds={"init": seed})
             metrics = dict(zip(("train_loss", "validation_loss"), losses, strict=True))
             self.status = {"state": state, "step": 10, "metrics": metrics}
 
-    return _trial(size, [Fake(state) for state in states])
+    seeds = range(len(states)) if seeds is None else seeds
+    return _trial(size, [Fake(*pair) for pair in zip(states, seeds, strict=True)])
 
 
 def n_star(trials, grid=(10, 20, 40), complete=True):
-    return _n_star(grid, trials, CONFIG, (0.01,), (0,), complete)
+    return _n_star(grid, trials, CONFIG, (0.01,), (0, 1), "descent", complete, None)
 
 
 def test_bounds_are_told():
@@ -108,10 +67,36 @@ def test_bounds_are_told():
     assert (crooked.value, crooked.monotone, crooked.interval) == (20, False, (10, 20))
 
 
+def test_each_resample_of_the_seeds_has_its_own_bracket():
+    star = n_star(
+        [
+            fake(40, ("solved", "halted")),
+            fake(20, ("solved", "solved")),
+            fake(10, ("solved", "stopped")),
+            fake(5, ("done", "stopped")),
+        ],
+        grid=(5, 10, 20, 40),
+    )
+    assert star.bracket({0}) == star.bracket({0, 1}) == star.interval == (5, 10)
+    assert star.bracket({1}) == (10, 20)
+    halted = n_star([fake(20, ("solved", "halted")), fake(10, ("stopped", "done"))])
+    assert halted.bracket({1}) == (10, None), "a halted member has not failed"
+    grid_only = n_star([fake(20, ("solved", "halted")), fake(10, ("done",) * 2)], complete=False)
+    assert grid_only.bracket({1}) == (10, 20)
+
+
 def test_n50_needs_half_of_the_members_and_complete_trials():
     trials = [fake(40, ("solved",) * 3), fake(20, ("solved", "stopped", "stopped"))]
     assert n_star(trials).n50 == 40
     assert n_star(trials, complete=False).n50 is None
+
+
+def test_a_record_is_read_back():
+    star = n_star([fake(40, ("solved", "stopped")), fake(20, ("done", "diverged"))])
+    assert NStar.from_record(star.record()) == star
+    assert NStar.from_record(json.loads(json.dumps(star.record()))) == star
+    with pytest.raises(ValueError, match="another record"):
+        NStar.from_record({"value": 3})
 
 
 def test_a_failure_says_whether_data_or_optimisation_was_short():
@@ -182,6 +167,9 @@ def test_a_member_stops_at_the_threshold(tmp_path):
         ({"sizes": ()}, "sizes: got"),
         ({"sizes": (0, 20)}, "sizes: got"),
         ({"sizes": (66,)}, "allowed one or more numbers from 1 to 65"),
+        ({"sizes": (31,), "largest": 30}, "allowed one or more numbers from 1 to 30"),
+        ({"largest": 0}, "largest: got 0"),
+        ({"search": "guess"}, "search: got 'guess', allowed descent, paper"),
     ],
 )
 def test_an_impossible_search_is_named(tmp_path, change, word):

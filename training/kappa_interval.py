@@ -1,0 +1,107 @@
+"""Interval of kappa and of kappa / kappa_sep: a bootstrap over all that was left to chance.
+
+One draw takes data seeds with replacement, for each of them and each of its searches
+initialisation seeds with replacement, and for each search a value of N* log-uniform between the
+neighbouring sizes that bracket it. A resample of initialisation seeds holds fewer different ones
+than were trained, so its N* is never below the one that was found: the interval of one N* is
+lopsided, and in kappa numerator and denominator share that.
+
+Where a bracket is open, N* at the bottom of its grid or bounded by no size above, a draw is itself
+a range; the interval goes from the low ends of the draws to their high ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from training.n_star import NStar
+from training.replicate import Replicate, separate_size
+from training.tasks.base import generator
+
+DRAWS = 2000
+LEVEL = 0.95
+
+Interval = tuple[float, float | None]
+"""Low end, and high end (None: no upper end)."""
+Range = tuple[np.ndarray, np.ndarray]
+"""Low and high ends of draws; equal where a draw is one value."""
+
+
+def kappa_intervals(replicates: Sequence[Replicate], seed: int = 0) -> tuple[Interval, Interval]:
+    """Of kappa and of its ratio to kappa_sep, geometric means over the replicates; 95%.
+
+    The same replicates and seed give the same intervals.
+    """
+    draw = generator(seed, *b"kappa")
+    slots = len(replicates)
+    logs = np.stack([_logs(replicate, slots * DRAWS, draw) for replicate in replicates])
+    logs = logs.reshape(slots, 4, slots, DRAWS)
+    chosen = draw.integers(0, slots, (slots, DRAWS))
+    picked = logs[chosen, :, np.arange(slots)[:, None], np.arange(DRAWS)]
+    low, high, ratio_low, ratio_high = np.exp(picked.mean(axis=0)).T
+    return _quantiles(low, high), _quantiles(ratio_low, ratio_high)
+
+
+def interval_covers(replicates: Sequence[Replicate]) -> tuple[str, ...]:
+    """Which sources of chance the intervals have in them: "grid", "initialisation", "data".
+
+    Initialisation needs several seeds and members trained to their own ends (n50); data needs
+    several data seeds.
+    """
+    stars = [star for replicate in replicates for star in replicate.stars.values()]
+    covered = ["grid"]
+    if all(star.complete and len(star.seeds) > 1 for star in stars):
+        covered.append("initialisation")
+    return (*covered, "data") if len(replicates) > 1 else tuple(covered)
+
+
+def draw_n_star(star: NStar, count: int, draw: np.random.Generator) -> Range:
+    """`count` draws of N*, each of a resample of the seeds and from inside its bracket."""
+    seeds = np.array(star.seeds)
+    picks = draw.integers(0, len(seeds), (count, len(seeds)))
+    present = np.zeros((count, len(seeds)), dtype=bool)
+    present[np.arange(count)[:, None], picks] = True
+    subsets, which = np.unique(present, axis=0, return_inverse=True)
+    brackets = [star.bracket(seeds[subset].tolist()) for subset in subsets]
+    ends = [(low, np.inf if high is None else high) for low, high in brackets]
+    low, high = np.array(ends, dtype=np.float64)[which.reshape(-1)].T
+    closed = (low > 0) & np.isfinite(high)
+    share = draw.random(count)[closed]
+    inside = low[closed] ** (1 - share) * high[closed] ** share
+    low[closed] = high[closed] = inside
+    return low, high
+
+
+def _logs(replicate: Replicate, count: int, draw: np.random.Generator) -> np.ndarray:
+    """(4, count): logarithms of low and high ends of kappa, then of the ratio."""
+    lengths = list(replicate.alone)
+    alone = {n: draw_n_star(replicate.alone[n], count, draw) for n in lengths}
+    joint_low, joint_high = draw_n_star(replicate.joint, count, draw)
+
+    def separate(end: int) -> np.ndarray:
+        values = {n: np.minimum(alone[n][end], float(replicate.pools[n])) for n in lengths}
+        size = separate_size(values, replicate.pools, replicate.distribution)
+        unbounded = np.any([np.isinf(alone[n][end]) for n in lengths], axis=0)
+        return np.where(unbounded, np.inf, size)
+
+    low, high = (sum(alone[n][end] for n in lengths) for end in (0, 1))
+    with np.errstate(divide="ignore"):
+        return np.log(
+            np.stack(
+                [
+                    low / joint_high,
+                    high / joint_low,
+                    separate(0) / joint_high,
+                    separate(1) / joint_low,
+                ]
+            )
+        )
+
+
+def _quantiles(low: np.ndarray, high: np.ndarray) -> Interval:
+    """Outward to the nearest draw, so that no mean is taken with an infinite one."""
+    tail = (1 - LEVEL) / 2
+    upper = float(np.quantile(high, 1 - tail, method="higher"))
+    return float(np.quantile(low, tail, method="lower")), upper if np.isfinite(upper) else None
