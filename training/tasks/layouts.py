@@ -7,8 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from training.tasks.base import IGNORE, Batch, generator
+
 FORMATS = ("outcome", "cot", "acot")
 LAYOUTS = ("usual", "aligned", "right_aligned", "random_offset")
+
+_OFFSET = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +90,53 @@ def places(layout: Layout, lengths: tuple[int, ...]) -> Places:
         step[row, steps] = answered + 1
     final = np.array([layout.steps(n)[-1] for n in lengths])
     return Places(shown=shown, asked=asked, inputs=inputs, step=step, final=final)
+
+
+def lay(
+    place: Places,
+    inputs: np.ndarray,
+    states: np.ndarray,
+    kind: np.ndarray,
+    n_elements: int,
+    offset: np.ndarray | None,
+) -> Batch:
+    """Sequences of inputs and states (rows, R), whatever stands after a sequence's own.
+
+    kind (rows,): row of `place` for each. offset (rows,): of the position ids; None: 0.
+    """
+    kind = kind.astype(np.int64)
+    special = np.array([n_elements, n_elements + 1, IGNORE])
+    columns = [inputs, states, np.broadcast_to(special, (len(inputs), 3))]
+    source = np.concatenate(columns, axis=1, dtype=np.int64)
+    tokens = np.take_along_axis(source, place.shown[kind], axis=1)
+    positions = np.empty_like(tokens)
+    positions[:] = np.arange(tokens.shape[1])
+    if offset is not None:
+        positions += offset[:, None]
+    targets = np.take_along_axis(source, place.asked[kind], axis=1)
+    return Batch(tokens=tokens, positions=positions, targets=targets, kind=kind)
+
+
+def offsets(
+    inputs: np.ndarray, kind: np.ndarray, lengths: tuple[int, ...], n_elements: int, reach: int
+) -> np.ndarray:
+    """(rows,) on 0..reach: each sequence's own, a scrambled sum over its inputs and its length.
+
+    inputs (rows, R) are followed by zeros, which add nothing, so R does not matter.
+    """
+    mixed = np.array(lengths, dtype=np.uint64)[kind]
+    for row, column in zip(_offset_table(n_elements, reach), inputs.T, strict=False):
+        mixed += row[column]
+    for _ in range(2):
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= np.uint64(0x9E3779B97F4A7C15)
+    return ((mixed >> np.uint64(32)) % np.uint64(reach + 1)).astype(np.int64)
+
+
+@lru_cache(maxsize=64)
+def _offset_table(n_elements: int, reach: int) -> np.ndarray:
+    """(reach, n_elements) uint64; element 0 adds nothing."""
+    rng = generator(0, _OFFSET, n_elements, reach)
+    table = rng.integers(0, 2**64, (reach, n_elements), dtype=np.uint64)
+    table[:, 0] = 0
+    return table

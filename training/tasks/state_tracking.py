@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from training.tasks.base import IGNORE, Batch, Symmetry, generator
-from training.tasks.layouts import FORMATS, LAYOUTS, Layout, Places, places
-from training.tasks.sequence_pool import (
+from training.tasks.base import Batch, Symmetry, generator
+from training.tasks.layouts import FORMATS, LAYOUTS, Layout, Places, lay, offsets, places
+from training.tasks.products import product_symmetry, running_products
+from training.tasks.sequence_order import (
     DISTRIBUTIONS,
-    SequencePool,
+    fresh_rows,
     mixture_counts,
     training_order,
     validation_order,
 )
+from training.tasks.sequence_pool import SequencePool
 
-_BATCH, _CORRUPT, _CHOOSE, _OFFSET = range(2, 6)
+_BATCH, _CORRUPT, _CHOOSE = 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,30 +132,9 @@ class StateTracking(ABC):
 
     @property
     def symmetry(self) -> Symmetry:
-        """Automorphisms of the group: the answer is mapped as the inputs are, at every length.
-
-        "=" and padding are fixed, positions have no symmetry. Centring is within all tokens and
-        within all positions, since an orbit of one token would vanish.
-        Directions: I, the identity of the elements; N, x -> 1/x; I_= and I_pad.
-        """
-        q, v = self.n_elements, self.vocabulary
-        eye, elements = np.eye(v), np.arange(q)
-        rows = self.automorphisms.astype(np.int64).reshape(-1, q)
-        special = np.broadcast_to([q, q + 1], (len(rows), 2))
-        negation = np.zeros((v, v))
-        negation[self.inverse(elements), elements] = 1.0
-        return Symmetry(
-            token_generators=np.concatenate([rows, special], axis=1),
-            position_generators=np.zeros((0, self.n_positions), dtype=np.int64),
-            token_classes=(np.arange(v),),
-            tracks=(np.arange(self.n_positions),),
-            token_directions={
-                "I": np.diag((np.arange(v) < q).astype(np.float64)),
-                "N": negation,
-                "I_=": np.diag(eye[q]),
-                "I_pad": np.diag(eye[q + 1]),
-            },
-        )
+        """The group's automorphisms: states are mapped as the inputs are (`product_symmetry`)."""
+        elements = np.arange(self.n_elements)
+        return product_symmetry(self.automorphisms, self.inverse(elements), self.n_positions)
 
     def pool(self, length: int | None = None) -> int:
         """Training sequences that exist at `length`, or at all lengths together."""
@@ -188,15 +169,15 @@ class StateTracking(ABC):
     def order(self, seed: int, train_size: int | None = None) -> Batch:
         """The training set itself: the first `train_size` rows (None: all) of the pool, once.
 
-        At most as many as there are. ValueError for None where the pool is `endless`.
+        ValueError for more than there are, and for None where the pool is `endless`.
         """
         if train_size is None and self.endless:
             raise ValueError(
                 f"train_size: got None, but the {self.pool()} training sequences of {self.label} "
                 "are too many to list; give a number"
             )
-        limit = self.pool() if train_size is None else min(train_size, self.pool())
-        return self._encode(*training_order(_pools(self), self.distribution, seed).first(limit))
+        order = training_order(_pools(self), self.distribution, seed)
+        return self._encode(*order.first(self._limit(train_size)))
 
     def mixture(self, seed: int, train_size: int) -> dict[str, int]:
         """How many of the first `train_size` rows have each length: kind to count."""
@@ -244,10 +225,7 @@ class StateTracking(ABC):
         rows, place = np.arange(len(batch)), draw.integers(0, lengths)
         shift = draw.integers(1, self.n_elements, len(batch))
         inputs[rows, place] = (inputs[rows, place] + shift) % self.n_elements
-        bad = self._encode(inputs, batch.kind)
-        return Batch(
-            tokens=bad.tokens, positions=batch.positions, targets=bad.targets, kind=batch.kind
-        )
+        return replace(self._encode(inputs, batch.kind), positions=batch.positions)
 
     def final(self, batch: Batch) -> np.ndarray:
         """(batch,): where the last state s_n is predicted."""
@@ -256,14 +234,6 @@ class StateTracking(ABC):
     def step(self, batch: Batch) -> np.ndarray:
         """(batch, time): k where s_k is predicted (outcome: the one place counts as n), else 0."""
         return self._places.step[batch.kind]
-
-    def states(self, inputs: np.ndarray) -> np.ndarray:
-        """s_1 .. s_n (rows, n) of inputs (rows, n)."""
-        states = np.empty(inputs.shape, dtype=np.int64)
-        states[:, 0] = inputs[:, 0]
-        for k in range(1, inputs.shape[1]):
-            states[:, k] = self.compose(inputs[:, k].astype(np.int64), states[:, k - 1])
-        return states
 
     @property
     def _layout(self) -> Layout:
@@ -288,77 +258,32 @@ class StateTracking(ABC):
         return exist if train_size is None else train_size
 
     def _fresh(self, draw: np.random.Generator, size: int) -> Batch:
-        if self.distribution == "short_to_long":
+        if self.distribution == "short_to_long" and len(self.lengths) > 1:
             raise ValueError(
-                f"train_size: got None, but with short_to_long lengths {self.lengths} of "
-                f"{self.label}, which are too many to list, would never come to their end; give a "
-                "number"
+                f"train_size: got None, but short_to_long would never leave a length of which "
+                f"{self.label} has too many sequences to list (of {self.lengths}); give a number"
             )
-        kind = draw.integers(0, len(self.lengths), size)
-        inputs = np.zeros((size, max(self.lengths)), dtype=np.int64)
-        for index, pool in enumerate(_pools(self)):
-            mine = np.flatnonzero(kind == index)
-            inputs[mine, : pool.length] = pool.draw(draw, len(mine))
-        return self._encode(inputs, kind)
+        return self._encode(*fresh_rows(_pools(self), draw, size))
 
     def _encode(self, inputs: np.ndarray, kind: np.ndarray) -> Batch:
         """Sequences of inputs (rows, longest of lengths), each followed by zeros."""
-        place, kind = self._places, kind.astype(np.int64)
-        special = np.array([self.n_elements, self.n_elements + 1, IGNORE])
-        columns = [inputs, self.states(inputs), np.broadcast_to(special, (len(inputs), 3))]
-        source = np.concatenate(columns, axis=1, dtype=np.int64)
-        positions = np.empty((len(inputs), self.time), dtype=np.int64)
-        positions[:] = np.arange(self.time)
+        offset = None
         if self.layout == "random_offset":
-            positions += self._offset(inputs, kind)[:, None]
-        return Batch(
-            tokens=np.take_along_axis(source, place.shown[kind], axis=1),
-            positions=positions,
-            targets=np.take_along_axis(source, place.asked[kind], axis=1),
-            kind=kind,
-        )
-
-    def _offset(self, inputs: np.ndarray, kind: np.ndarray) -> np.ndarray:
-        """(rows,) on 0..L: the sequence and its length, scrambled."""
-        table = _offset_table(self.n_elements, self.reach)
-        mixed = np.array(self.lengths, dtype=np.uint64)[kind]
-        for row, column in zip(table, inputs.T, strict=False):
-            mixed += row[column]
-        for _ in range(2):
-            mixed ^= mixed >> np.uint64(32)
-            mixed *= np.uint64(0x9E3779B97F4A7C15)
-        return ((mixed >> np.uint64(32)) % np.uint64(self.reach + 1)).astype(np.int64)
+            offset = offsets(inputs, kind, self.lengths, self.n_elements, self.reach)
+        states = running_products(self.compose, inputs)
+        return lay(self._places, inputs, states, kind, self.n_elements, offset)
 
 
 @lru_cache(maxsize=64)
 def _pools(task: StateTracking) -> tuple[SequencePool, ...]:
-    return tuple(
-        SequencePool(
-            symbols=task.n_elements,
-            length=n,
-            validation_size=task.validation_size,
-            split_seed=task.split_seed,
-        )
-        for n in task.lengths
-    )
-
-
-@lru_cache(maxsize=64)
-def _offset_table(symbols: int, reach: int) -> np.ndarray:
-    """(reach, symbols) uint64; the zeros after a short sequence add nothing."""
-    rng = generator(0, _OFFSET, symbols, reach)
-    table = rng.integers(0, 2**64, (reach, symbols), dtype=np.uint64)
-    table[:, 0] = 0
-    return table
+    common = {"validation_size": task.validation_size, "split_seed": task.split_seed}
+    return tuple(SequencePool(symbols=task.n_elements, length=n, **common) for n in task.lengths)
 
 
 def _problems(task: StateTracking) -> Iterator[str]:
     """Everything wrong with the fields, each with what is allowed."""
-    for name, allowed in (
-        ("format", FORMATS),
-        ("layout", LAYOUTS),
-        ("distribution", DISTRIBUTIONS),
-    ):
+    choices = {"format": FORMATS, "layout": LAYOUTS, "distribution": DISTRIBUTIONS}
+    for name, allowed in choices.items():
         if getattr(task, name) not in allowed:
             yield f"{name}: got {getattr(task, name)!r}, allowed {', '.join(allowed)}"
     if task.format == "acot" and task.layout == "aligned":
