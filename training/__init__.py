@@ -6,9 +6,11 @@ from training.config import ConfigError, RunConfig
 from training.engine import train, train_many
 from training.families import FAMILIES, LSTM, AttentionOnly, DenseSSM, Mamba, Transformer
 from training.kappa_search import sharing_factor
+from training.kappa_study import KappaStudy, preset, presets
 from training.n_star import NStar
 from training.run import Run, open_run
 from training.sample_size import sample_size
+from training.scale_out import run_study
 from training.searches import SEARCHES
 from training.sharing_factor import SharingFactor, searches_of
 from training.tasks import (
@@ -31,6 +33,7 @@ __all__ = [
     "Checkpoint",
     "ConfigError",
     "DenseSSM",
+    "KappaStudy",
     "Mamba",
     "ModularAddition",
     "NStar",
@@ -42,6 +45,9 @@ __all__ = [
     "Transformer",
     "accuracy_beyond",
     "open_run",
+    "preset",
+    "presets",
+    "run_study",
     "sample_size",
     "searches_of",
     "sharing_factor",

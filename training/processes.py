@@ -45,3 +45,9 @@ def _prepare(messages: Any) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    known = getattr(os, "sched_getaffinity", None)
+    return len(known(0)) if known else os.cpu_count() or 1

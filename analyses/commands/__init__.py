@@ -2,12 +2,13 @@
 
 from types import MappingProxyType
 
-from analyses.commands import demo, report, train
+from analyses.commands import demo, kappa, report, train
 
 COMMANDS = MappingProxyType(
     {
         "demo": (demo.demo, demo.EXAMPLES),
         "train": (train.train, train.EXAMPLES),
+        "kappa": (kappa.kappa, kappa.EXAMPLES),
         "report": (report.report, report.EXAMPLES),
     }
 )

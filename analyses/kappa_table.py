@@ -1,0 +1,151 @@
+"""The table of kappa: a row per cell and one per data seed, from what a study has on record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from training import NStar, SharingFactor
+from training.config import SCHEMA_VERSION
+from training.kappa_interval import kappa_intervals
+from training.kappa_study import Cell, KappaStudy
+from training.naming import describe
+from training.run import write_json
+from training.study_folder import read_failure, read_search, searches_of_cell
+
+TABLE, JSON = "table.parquet", "table.json"
+
+
+def kappa_table(study: KappaStudy, root: str | Path) -> list[dict[str, Any]]:
+    """Rows of all cells whose every search is on record; a cell's own row, then its data seeds'.
+
+    data_seed: None in the cell's own row, where numbers are geometric means over data seeds.
+    n_star, n50: by search. kappa with bound and interval, kappa_sep, ratio (kappa / kappa_sep):
+    None for a cell of which only the joint search was asked. beyond: accuracy at twice the longest
+    length, 0 at chance; None where that does not apply. censored: searches that failed at the
+    largest size; bottom: that succeeded at the smallest. causes: search, then size, to why it
+    failed.
+    """
+    rows = []
+    for cell in study.cells:
+        found = searches_of_cell(study, cell, Path(root))
+        if found is not None:
+            rows += _rows(study, cell, found)
+    return rows
+
+
+def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The rows flat, for parquet: n_star_4, n_star_joint, ...; lists and causes as text."""
+    flat = []
+    for row in rows:
+        causes = [
+            f"{search} {size}: {cause}"
+            for search, sizes in row["causes"].items()
+            for size, cause in sizes.items()
+        ]
+        columns = dict(row)
+        for name in ("n_star", "n50"):
+            columns |= {f"{name}_{search}": value for search, value in columns.pop(name).items()}
+        for name in ("lengths", "censored", "bottom", "interval_covers"):
+            columns[name] = ", ".join(map(str, columns[name]))
+        flat.append(columns | {"causes": "; ".join(causes)})
+    frame = pd.DataFrame(flat)
+    return frame.astype({"data_seed": "Int64"}) if len(frame) else frame
+
+
+def write_table(study: KappaStudy, root: str | Path) -> dict[str, Any]:
+    """Write table.json and table.parquet into the study's folder; returns what the JSON holds.
+
+    rows; missing: searches that are not on record yet; failures: those of them that failed, with
+    a sentence.
+    """
+    root = Path(root)
+    folder = root / study.study
+    missing = [job for job in study.jobs() if read_search(job, root) is None]
+    failures = {job.name: read_failure(job, root) for job in missing}
+    table = {
+        "schema_version": SCHEMA_VERSION,
+        "study": study.study,
+        "rows": kappa_table(study, root),
+        "missing": [job.name for job in missing],
+        "failures": {name: said for name, said in failures.items() if said},
+    }
+    write_json(folder / JSON, table)
+    partial = folder / f".{TABLE}.partial"
+    as_frame(table["rows"]).to_parquet(partial)
+    partial.replace(folder / TABLE)
+    return table
+
+
+def _rows(
+    study: KappaStudy, cell: Cell, found: Mapping[int, Mapping[str, NStar]]
+) -> list[dict[str, Any]]:
+    task: Any = cell.task
+    head = {
+        "cell": cell.name,
+        "task": getattr(task, "label", type(task).__name__),
+        "family": describe("family", cell.family)["name"],
+        "format": getattr(task, "format", None),
+        "layout": getattr(task, "layout", None),
+        "distribution": getattr(task, "distribution", None),
+        "lengths": list(getattr(task, "lengths", ())),
+    }
+    stars = list(found.values())
+    rows = [head | {"data_seed": None} | _numbers(stars)]
+    rows += [head | {"data_seed": seed} | _numbers([found[seed]]) for seed in found]
+    if cell.searches == "joint":
+        return [row | _kappa(None) for row in rows]
+    config = study.config(cell)
+    whole = SharingFactor.of(config, found)
+    each = [SharingFactor.of(config, {seed: found[seed]}) for seed in found]
+    return [row | _kappa(factor) for row, factor in zip(rows, (whole, *each), strict=True)]
+
+
+def _numbers(stars: Sequence[Mapping[str, NStar]]) -> dict[str, Any]:
+    """Of the searches of one or more data seeds."""
+    names = [*sorted((name for name in stars[0] if name != "joint"), key=int), "joint"]
+    beyond = [of["joint"].beyond for of in stars]
+    return {
+        "n_star": {name: _mean([of[name].value for of in stars]) for name in names},
+        "n50": {name: _mean([of[name].n50 for of in stars]) for name in names},
+        "beyond": None if None in beyond else float(np.mean(np.array(beyond, dtype=float))),
+        "censored": [name for name in names if any(of[name].censored for of in stars)],
+        "bottom": [name for name in names if any(of[name].bottom for of in stars)],
+        "causes": {name: _causes([of[name] for of in stars]) for name in names},
+        "member_steps": sum(star.member_steps for of in stars for star in of.values()),
+    }
+
+
+def _kappa(factor: SharingFactor | None) -> dict[str, Any]:
+    names = ("kappa", "bound", "kappa_sep", "ratio")
+    ends = ("kappa_low", "kappa_high", "ratio_low", "ratio_high")
+    if factor is None:
+        return dict.fromkeys((*names, *ends)) | {"interval_covers": []}
+    kappa, ratio = kappa_intervals(factor.replicates)
+    return (
+        {name: getattr(factor, name) for name in names}
+        | dict(zip(ends, (*kappa, *ratio), strict=True))
+        | {"interval_covers": list(factor.interval_covers)}
+    )
+
+
+def _causes(stars: Sequence[NStar]) -> dict[str, str]:
+    """Failed size to its cause, the smallest first; both causes where data seeds differ."""
+    found: dict[int, set[str]] = {}
+    for star in stars:
+        for trial in star.trials:
+            if trial.cause:
+                found.setdefault(trial.size, set()).add(trial.cause)
+    return {str(size): " or ".join(sorted(found[size])) for size in sorted(found)}
+
+
+def _mean(values: Sequence[int | None]) -> float | None:
+    """Geometric; None if any is None."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return float(known[0]) if len(set(known)) == 1 else float(np.exp(np.mean(np.log(known))))
