@@ -73,7 +73,6 @@ def kappa(
 
 
 def _study(preset: str | None, config: Path | None) -> KappaStudy:
-    from training.kappa_study import KappaStudy
     from training.kappa_study import KappaStudy, presets
     from training.kappa_study import preset as load
 
