@@ -35,12 +35,12 @@ def kappa_intervals(replicates: Sequence[Replicate], seed: int = 0) -> tuple[Int
     The same replicates and seed give the same intervals.
     """
     draw = generator(seed, *b"kappa")
-    slots = len(replicates)
-    logs = np.stack([_logs(replicate, slots * DRAWS, draw) for replicate in replicates])
-    logs = logs.reshape(slots, 4, slots, DRAWS)
-    chosen = draw.integers(0, slots, (slots, DRAWS))
-    picked = logs[chosen, :, np.arange(slots)[:, None], np.arange(DRAWS)]
-    low, high, ratio_low, ratio_high = np.exp(picked.mean(axis=0)).T
+    chosen = draw.integers(0, len(replicates), (len(replicates), DRAWS))
+    logs = np.empty((4, *chosen.shape))
+    for index, replicate in enumerate(replicates):
+        places = chosen == index
+        logs[:, places] = _logs(replicate, int(places.sum()), draw)
+    low, high, ratio_low, ratio_high = np.exp(logs.mean(axis=1))
     return _quantiles(low, high), _quantiles(ratio_low, ratio_high)
 
 
@@ -59,14 +59,15 @@ def interval_covers(replicates: Sequence[Replicate]) -> tuple[str, ...]:
 
 def draw_n_star(star: NStar, count: int, draw: np.random.Generator) -> Range:
     """`count` draws of N*, each of a resample of the seeds and from inside its bracket."""
-    seeds = np.array(star.seeds)
-    picks = draw.integers(0, len(seeds), (count, len(seeds)))
-    present = np.zeros((count, len(seeds)), dtype=bool)
-    present[np.arange(count)[:, None], picks] = True
-    subsets, which = np.unique(present, axis=0, return_inverse=True)
-    brackets = [star.bracket(seeds[subset].tolist()) for subset in subsets]
+    picks = draw.integers(0, len(star.seeds), (count, len(star.seeds)))
+    present = np.bitwise_or.reduce(1 << picks, axis=1)
+    subsets, which = np.unique(present, return_inverse=True)
+    brackets = [
+        star.bracket([seed for bit, seed in enumerate(star.seeds) if subset >> bit & 1])
+        for subset in subsets.tolist()
+    ]
     ends = [(low, np.inf if high is None else high) for low, high in brackets]
-    low, high = np.array(ends, dtype=np.float64)[which.reshape(-1)].T
+    low, high = np.array(ends, dtype=np.float64)[which].T
     closed = (low > 0) & np.isfinite(high)
     share = draw.random(count)[closed]
     inside = low[closed] ** (1 - share) * high[closed] ** share

@@ -67,7 +67,7 @@ def sample_size(
     grid = _grid(config, sizes, largest)
     _check(config, lrs, seeds, search)
     trials = _Trials(config, root, grid, lrs, seeds, progress)
-    SEARCHES[search](trials.solves, grid, _second_start(config))
+    SEARCHES[search](trials.solves, grid, second_start(config))
     if n50:
         trials.complete()
     if progress:
@@ -183,7 +183,7 @@ def _check(config: RunConfig, lrs: Sequence[float], seeds: Sequence[int], search
         raise ValueError(f"search: got {search!r}, allowed {', '.join(SEARCHES)}")
 
 
-def _second_start(config: RunConfig) -> int | None:
+def second_start(config: RunConfig) -> int | None:
     """Number of lengths times the smallest pool: the last size with a uniform mixture."""
     task: Any = config.task
     lengths = getattr(task, "lengths", ())

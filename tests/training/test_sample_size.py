@@ -1,13 +1,16 @@
 """The search for N*: right on every monotone law, honest at both ends, resumed for free."""
 
 import json
+import math
 
 import pytest
 
 from training.config import RunConfig
 from training.families import DenseSSM
 from training.n_star import NStar
-from training.sample_size import _n_star, _trial, sample_size, size_grid
+from training.run import open_run
+from training.sample_size import _n_star, _trial, _Trials, sample_size, size_grid
+from training.searches import SEARCHES
 from training.tasks import AssociativeRecall, ModularAddition
 
 CONFIG = RunConfig(
@@ -185,3 +188,101 @@ def test_a_search_needs_a_threshold_and_a_pool(tmp_path):
     endless = AssociativeRecall(n_blocks=3, n_common=6, n_rare=5, track_slots=4, f_r=0.3, f_v=0.3)
     with pytest.raises(ValueError, match="no finite pool"):
         sample_size(CONFIG.replace(task=endless), **arguments)
+
+
+def test_members_that_were_halted_go_on_until_half_of_a_size_succeed(tmp_path):
+    arguments = {"root": tmp_path, "lrs": (2e-2, 1e-3), "seeds": (0, 1), "sizes": (8, 16, 32, 60)}
+    first = sample_size(CONFIG, **arguments)
+    assert not first.complete
+    assert first.n50 is None
+    assert "halted" in {m.state for t in first.trials for m in t.members}
+    star = sample_size(CONFIG, n50=True, **arguments)
+    assert star.complete
+    assert (star.value, star.interval) == (first.value, first.interval)
+    trials = {trial.size: trial for trial in star.trials}
+    ended = [size for size in trials if "halted" not in {m.state for m in trials[size].members}]
+    assert star.value in ended
+    if star.n50 is not None:
+        assert star.n50 >= star.value
+        assert trials[star.n50].half
+        below = [size for size in star.grid if star.value <= size < star.n50]
+        assert all(size in ended and not trials[size].half for size in below[-1:])
+    for seed in star.seeds:
+        low, high = star.bracket({seed})
+        assert high is not None or max(trials) == 60
+        assert low < (high or math.inf)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
+    assert sample_size(CONFIG, n50=True, **arguments) == star
+    assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("model.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("halves", "value", "visited", "n50"),
+    [
+        # half of the members succeed from this size on: strides 1, 3, 7 from N*, then bisection
+        (16, 16, (16,), 16),
+        (20, 16, (16, 20), 20),
+        (26, 16, (16, 20, 34, 26), 26),
+        (65, 16, (16, 20, 34, 65, 45), 65),
+        (None, 16, (16, 20, 34, 65), None),
+    ],
+)
+def test_n50_is_bracketed_by_strides_that_double(monkeypatch, halves, value, visited, n50):
+    grid = size_grid(65)
+    seen = []
+    search = _Trials(CONFIG, "nowhere", grid, (1e-2,), (0, 1, 2), None)
+
+    def train(size, seeds, halt):
+        if not halt:
+            seen.append(size)
+        solves = size >= value, halves is not None and size >= halves, False
+        states = ["solved" if won else "stopped" for won in solves]
+        search.tried[size] = fake(size, states)
+
+    monkeypatch.setattr(search, "train", train)
+    SEARCHES["descent"](search.solves, grid, None)
+    search.complete()
+    assert tuple(dict.fromkeys(seen)) == visited
+    star = n_star(search.all(), grid=grid)
+    assert (star.value, star.n50) == (value, n50)
+
+
+def test_an_interrupted_completion_goes_on(tmp_path):
+    arguments = {"lrs": (2e-2, 1e-3), "seeds": (0, 1), "sizes": (16, 32, 60), "n50": True}
+    whole = sample_size(CONFIG, root=tmp_path / "whole", **arguments)
+    sample_size(CONFIG, root=tmp_path / "cut", **(arguments | {"n50": False}))
+    calls = []
+
+    def interrupt(share, text):
+        calls.append(text)
+        if "step" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sample_size(CONFIG, root=tmp_path / "cut", progress=interrupt, **arguments)
+    resumed = sample_size(CONFIG, root=tmp_path / "cut", **arguments)
+    assert (resumed.value, resumed.n50) == (whole.value, whole.n50)
+    assert [t.size for t in resumed.trials] == [t.size for t in whole.trials]
+
+
+def test_data_seeds_are_searched_one_by_one(tmp_path):
+    arguments = {"root": tmp_path, "lrs": (2e-2,), "seeds": (0, 1), "sizes": (60,)}
+    star = sample_size(CONFIG.replace(seeds={"data": 7}), **arguments)
+    assert star.data_seed == 7
+    (trial,) = star.trials
+    runs = [open_run(m.run) for m in trial.members]
+    assert {run.config.seeds.data for run in runs} == {7}
+    assert [run.config.seeds.init for run in runs] == [0, 1]
+
+
+def test_the_grid_ends_at_the_largest_size(tmp_path):
+    star = sample_size(CONFIG, root=tmp_path, lrs=(1e-2,), seeds=(0,), largest=20)
+    assert star.grid == (12, 16, 20)
+
+
+def test_the_paper_s_search_finds_the_same(tmp_path):
+    arguments = {"root": tmp_path, "lrs": (2e-2,), "seeds": (0,), "sizes": (8, 16, 32, 60)}
+    ours = sample_size(CONFIG, **arguments)
+    theirs = sample_size(CONFIG, search="paper", **arguments)
+    assert (theirs.value, theirs.interval) == (ours.value, ours.interval)
+    assert theirs.search == "paper"
