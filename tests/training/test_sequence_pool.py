@@ -112,6 +112,13 @@ def test_taking_in_parts_changes_nothing(symbols, length):
     assert row_set(space.training(2, 2).take(500)) != row_set(at_once[:500])
 
 
+@pytest.mark.parametrize("symbols", [2, 100])
+def test_orders_of_different_lengths_and_seeds_are_unrelated(symbols):
+    long, next_one = pool(symbols, 30).training(0, 1).take(9), pool(symbols, 31).training(0, 1)
+    assert (long != next_one.take(9)[:, :30]).any(axis=1).all()
+    assert (long != pool(symbols, 30).training(1, 1).take(9)).any(axis=1).all()
+
+
 def test_validation_depends_on_the_split_seed_alone():
     assert row_set(pool(5, 30).validation()) == row_set(pool(5, 30).validation())
     assert row_set(pool(5, 30).validation()) != row_set(pool(5, 30, split_seed=1).validation())
@@ -199,6 +206,7 @@ def test_validation_is_mixed_uniformly_and_whole():
     inputs, kind = validation_order(pools, 4).first(75)
     assert np.bincount(kind).tolist() == [25, 50]
     assert row_set(inputs[kind == 1]) == row_set(pools[1].validation())
+    assert 3 < kind[:20].sum() < 17  # uniform from the start: 10, standard deviation 2.2
     other, _ = validation_order(pools, 5).first(75)
     assert row_set(inputs) == row_set(other)
     assert (inputs != other).any()

@@ -219,6 +219,20 @@ def test_offsets_are_uniform_and_independent_of_the_inputs():
             assert ((counts - expected) ** 2 / expected).sum() < 27 + 4 * 7.3
 
 
+def test_one_input_moves_the_offset_by_an_amount_that_depends_on_the_others():
+    task = ModularAddition(modulus=4, lengths=(6,), format="cot", layout="random_offset")
+    batch = task.order(seed=0)
+    offset = {tuple(t[:6]): p[0] for t, p in zip(batch.tokens, batch.positions, strict=True)}
+    moves = [
+        (offset[(1, *x[1:])] - own) % 7
+        for x, own in offset.items()
+        if x[0] == 0 and (1, *x[1:]) in offset
+    ]
+    assert len(moves) > 500
+    shares = np.bincount(moves, minlength=7) / len(moves)
+    np.testing.assert_allclose(shares, 1 / 7, atol=0.07)  # standard error below 0.016
+
+
 def test_one_length_of_a_cell_keeps_the_layout_and_the_shape_of_the_cell():
     for layout in ("usual", "aligned", "right_aligned", "random_offset"):
         cell = ModularAddition(modulus=5, lengths=(3, 4, 5), format="cot", layout=layout)

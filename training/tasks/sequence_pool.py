@@ -149,11 +149,11 @@ class _Each(Front):
             return _digits(rng.permutation(np.flatnonzero(absent)), pool)
         count = min(max(len(self._seen), _SMALLEST), _LARGEST)
         rows = rng.integers(0, pool.symbols, (count, pool.length), dtype=pool.dtype)
-        keys = pool.keys(rows)
-        first = np.sort(np.unique(keys, return_index=True)[1])
-        new = first[~_among(keys[first], self._seen)]
-        self._seen = np.sort(np.concatenate([self._seen, keys[new]]), kind="stable")
-        return rows[new]
+        keys, first = np.unique(pool.keys(rows), return_index=True)
+        new = ~_among(keys, self._seen)
+        keys, first = keys[new], first[new]
+        self._seen = np.insert(self._seen, np.searchsorted(self._seen, keys), keys)
+        return rows[np.sort(first)]
 
 
 @lru_cache(maxsize=256)
