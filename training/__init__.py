@@ -1,5 +1,6 @@
 """Makes evidence: tasks, model families, runs and their checkpoints, N* and kappa."""
 
+from training.audit import Audit, audit
 from training.beyond import accuracy_beyond
 from training.checkpoint import Checkpoint
 from training.config import ConfigError, RunConfig
@@ -29,6 +30,7 @@ __all__ = [
     "TASKS",
     "AssociativeRecall",
     "AttentionOnly",
+    "Audit",
     "Batch",
     "Checkpoint",
     "ConfigError",
@@ -44,6 +46,7 @@ __all__ = [
     "StateTracking",
     "Transformer",
     "accuracy_beyond",
+    "audit",
     "open_run",
     "preset",
     "presets",

@@ -133,6 +133,8 @@ class _Advance:
         while self.trainees:
             self._update(step)
             step += 1
+            if not self.trainees:
+                return  # the last of them diverged
             while self.due and self.due[-1] < step:
                 self.due.pop()
             if self.due and self.due[-1] == step:

@@ -161,6 +161,12 @@ def open_run(path: str | Path) -> Run:
     return Run(path=path, run_id=run_id, config=config)
 
 
+def run_folders(folder: Path) -> list[Path]:
+    """Folders of runs in a run's own folder, a study's, or one of studies; by name."""
+    places = [folder, *sorted(folder.glob("*")), *sorted(folder.glob("*/*"))]
+    return [path for path in places if (path / CONFIG).is_file() and (path / CHECKPOINTS).is_dir()]
+
+
 def state_of(run: Run) -> str | None:
     """One of STATES, or None before the run has begun."""
     return run.status["state"] if (run.path / STATUS).exists() else None

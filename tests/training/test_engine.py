@@ -185,6 +185,14 @@ def test_a_member_that_diverges_leaves_with_its_last_good_checkpoint(tmp_path):
         np.testing.assert_allclose(runs[0].last.weights[name], value, atol=1e-5)
 
 
+@pytest.mark.parametrize("lr", [1e30, 3.0])
+def test_the_last_member_may_diverge_right_before_an_evaluation(tmp_path, lr):
+    rule = {"name": "sgd", "lr": lr, "momentum": 0.9}
+    run = train(config(optimiser=rule, steps=200, eval_every=1), root=tmp_path)
+    assert run.status["state"] == "diverged"
+    assert np.isfinite(np.concatenate([v.ravel() for v in run.last.weights.values()])).all()
+
+
 def test_a_run_that_ended_returns_at_once(tmp_path):
     run = train(config(), root=tmp_path)
     times = {f: f.stat().st_mtime_ns for f in run.path.rglob("*")}
