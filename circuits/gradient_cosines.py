@@ -48,6 +48,9 @@ def gradient_cosines(
     Theory, section 8, step-resolved: same step, different step at the same absolute position,
     neither. A step's gradient is that of the mean cross-entropy at that step over sequences of
     one length, with respect to every trained parameter. Several runs must share one task.
+
+    Errors: ValueError for different tasks, and for the layout random_offset, where a step has no
+    one position.
     """
     runs = list(runs) if isinstance(runs, Sequence) else [runs]
     if not runs or any(run.task != runs[0].task for run in runs):
@@ -87,6 +90,11 @@ def _cells(task: LengthTask, batches: dict[int, Batch]) -> list[tuple[int, int, 
     for length, batch in batches.items():
         steps = task.step(batch)[0]
         for index in np.flatnonzero(steps):
+            if len(np.unique(batch.positions[:, index])) > 1:
+                raise ValueError(
+                    f"task: its sequences of length {length} start at different positions (layout "
+                    "random_offset), so that no step has one absolute position to compare at"
+                )
             cells.append((length, int(steps[index]), int(index), int(batch.positions[0, index])))
     return cells
 

@@ -78,3 +78,8 @@ def test_a_run_without_validation_is_refused():
     bare.metrics["validation_loss"] = np.nan
     with pytest.raises(ValueError, match="eval_every"):
         gradient_cosines(bare)
+
+
+def test_sequences_that_start_anywhere_have_no_absolute_position_to_compare_at():
+    with pytest.raises(ValueError, match="random_offset"):
+        gradient_cosines(run("random_offset"), samples=20)
