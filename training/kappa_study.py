@@ -261,9 +261,11 @@ def _problems(study: KappaStudy) -> Iterator[str]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         yield f"cells: the name {', '.join(twice)} is there twice"
-    grids: dict[str, tuple[float, ...]] = {"seeds": study.seeds, "data_seeds": study.data_seeds}
+    grids = {"seeds": study.seeds, "data_seeds": study.data_seeds}
     for cell in study.cells:
-        grids[f"{cell.name}.lrs"] = cell.lrs
+        lrs = cell.lrs
+        if not lrs or len(set(lrs)) < len(lrs) or min(lrs) <= 0:
+            yield f"{cell.name}.lrs got {list(lrs)}; allowed: one or more different numbers above 0"
         if cell.seeds is not None:
             grids[f"{cell.name}.seeds"] = cell.seeds
     for name, values in grids.items():
@@ -274,12 +276,12 @@ def _problems(study: KappaStudy) -> Iterator[str]:
         yield f"run got {', '.join(own)}; allowed: fields of a run that a cell does not set"
         return
     for cell in study.cells:
-        if not cell.lrs:
+        if not cell.lrs or min(cell.lrs) <= 0:
             continue
         try:
             config = study.config(cell)
             if config.stop.loss is None:
-                yield f"{cell.name}: run.stop.loss is None, but it is the threshold of success"
+                yield f"cell {cell.name}: run.stop.loss is None, but it is the threshold of success"
             if cell.searches == "all":
                 searches_of(config)
         except ValueError as error:

@@ -25,7 +25,7 @@ from training.estimate import estimate
 from training.kappa_study import Job, KappaStudy
 from training.pace import Pace
 from training.sample_size import sample_size
-from training.study_folder import claim, read_failure, read_search, write_failure, write_search
+from training.study_folder import claim, read_search, write_failure, write_search
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -87,13 +87,14 @@ def run_study(
     claim(study, root)
     _share_records(jobs, root)
     waiting = _open(jobs, root)
+    said: dict[str, str] = {}
     if waiting:
         costs = {name: e.cpu_seconds for name, e in estimate(study, _first(waiting)).items()}
         ordered = sorted(waiting.values(), key=lambda alike: -costs[alike[0].name])
         with _client(scheduler, workers, len(ordered)) as client:
-            _Shift(client, root, jobs, ordered, costs, watch).run()
-    failures = {job.name: read_failure(job, root) for job in jobs if read_search(job, root) is None}
-    return {name: said or "was not finished" for name, said in failures.items()}
+            said = _Shift(client, root, jobs, ordered, costs, watch).run()
+    left = [job for job in jobs if read_search(job, root) is None]
+    return {job.name: said.get(job.name, "was not finished") for job in left}
 
 
 def left_to_do(
@@ -180,6 +181,7 @@ class _Shift:
         self.alike = {alike[0].name: alike for alike in ordered}
         self.total = len(jobs)
         self.pace = Pace(costs)
+        self.failed: dict[str, str] = {}
         self.left = {job.name for alike in ordered for job in alike}
         self.open_cells: dict[str, set[str]] = {}
         for job in jobs:
@@ -187,7 +189,8 @@ class _Shift:
                 self.open_cells.setdefault(job.cell, set()).add(job.name)
         self.messages: queue.SimpleQueue[tuple[str, float, str] | Future] = queue.SimpleQueue()
 
-    def run(self) -> None:
+    def run(self) -> dict[str, str]:
+        """Searches that failed, by name."""
         self.client.subscribe_topic(self.token, lambda event: self.messages.put(event[1]))
         futures = {self._submit(place, name): name for place, name in enumerate(self.alike)}
         for future in futures:
@@ -197,6 +200,8 @@ class _Shift:
                 message = self.messages.get()
                 if isinstance(message, tuple | list):
                     name, share, text = message
+                    if name not in self.left:
+                        continue  # a message that its result overtook
                     self.pace.at(name, share)
                     self._tell(name, share, text)
                 else:
@@ -204,6 +209,7 @@ class _Shift:
         finally:
             if self.left:
                 self._stop(list(futures))
+        return self.failed
 
     def _submit(self, place: int, name: str) -> Future:
         plain = [job.plain() for job in self.alike[name]]
@@ -223,13 +229,16 @@ class _Shift:
             failed = future.result()
         else:
             failed = f"the worker or the scheduler was lost ({future.status}: {_lost(future)})"
-            for job in alike:
-                write_failure(job, self.root, failed, "")
+            with suppress(OSError):
+                for job in alike:
+                    write_failure(job, self.root, failed, "")
         self.pace.at(name, 1.0)
         for job in alike:
             self.left.discard(job.name)
             open_in_cell = self.open_cells[job.cell]
             open_in_cell.discard(job.name)
+            if failed:
+                self.failed[job.name] = failed
             text = f"failed: {failed}" if failed else "on record"
             self._tell(job.name, 1.0, text, cell=None if open_in_cell else job.cell)
 
