@@ -12,7 +12,8 @@ a range; the interval goes from the low ends of the draws to their high ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from training.tasks.base import generator
 DRAWS = 2000
 LEVEL = 0.95
 
+T = TypeVar("T")
 Interval = tuple[float, float | None]
 """Low end, and high end (None: no upper end)."""
 Range = tuple[np.ndarray, np.ndarray]
@@ -34,14 +36,13 @@ def kappa_intervals(replicates: Sequence[Replicate], seed: int = 0) -> tuple[Int
 
     The same replicates and seed give the same intervals.
     """
-    draw = generator(seed, *b"kappa")
-    chosen = draw.integers(0, len(replicates), (len(replicates), DRAWS))
-    logs = np.empty((4, *chosen.shape))
-    for index, replicate in enumerate(replicates):
-        places = chosen == index
-        logs[:, places] = _logs(replicate, int(places.sum()), draw)
-    low, high, ratio_low, ratio_high = np.exp(logs.mean(axis=1))
-    return _quantiles(low, high), _quantiles(ratio_low, ratio_high)
+    kappa, ratio = _bootstrap(replicates, _kappa_logs, seed)
+    return kappa, ratio
+
+
+def ratio_interval(pairs: Sequence[tuple[NStar, NStar]], seed: int = 0) -> Interval:
+    """Of the geometric mean over data seeds of one N* over another, one pair per data seed; 95%."""
+    return _bootstrap(pairs, _pair_logs, seed)[0]
 
 
 def interval_covers(replicates: Sequence[Replicate]) -> tuple[str, ...]:
@@ -75,8 +76,34 @@ def draw_n_star(star: NStar, count: int, draw: np.random.Generator) -> Range:
     return low, high
 
 
-def _logs(replicate: Replicate, count: int, draw: np.random.Generator) -> np.ndarray:
-    """(4, count): logarithms of low and high ends of kappa, then of the ratio."""
+def _bootstrap(
+    units: Sequence[T], logs: Callable[[T, int, np.random.Generator], np.ndarray], seed: int
+) -> list[Interval]:
+    """Intervals of geometric means over units drawn with replacement.
+
+    logs(unit, count, draw): (2 q, count), logarithms of the low ends of q quantities, then of the
+    high ends.
+    """
+    draw = generator(seed, *b"kappa")
+    chosen = draw.integers(0, len(units), (len(units), DRAWS))
+    drawn = [logs(unit, int((chosen == index).sum()), draw) for index, unit in enumerate(units)]
+    every = np.empty((len(drawn[0]), *chosen.shape))
+    for index, values in enumerate(drawn):
+        every[:, chosen == index] = values
+    low, high = np.split(np.exp(every.mean(axis=1)), 2)
+    return [_quantiles(*ends) for ends in zip(low, high, strict=True)]
+
+
+def _pair_logs(pair: tuple[NStar, NStar], count: int, draw: np.random.Generator) -> np.ndarray:
+    (above_low, above_high), (below_low, below_high) = (
+        draw_n_star(star, count, draw) for star in pair
+    )
+    with np.errstate(divide="ignore"):
+        return np.log(np.stack([above_low / below_high, above_high / below_low]))
+
+
+def _kappa_logs(replicate: Replicate, count: int, draw: np.random.Generator) -> np.ndarray:
+    """Of kappa and of its ratio to kappa_sep."""
     lengths = list(replicate.alone)
     alone = {n: draw_n_star(replicate.alone[n], count, draw) for n in lengths}
     joint_low, joint_high = draw_n_star(replicate.joint, count, draw)
@@ -93,8 +120,8 @@ def _logs(replicate: Replicate, count: int, draw: np.random.Generator) -> np.nda
             np.stack(
                 [
                     low / joint_high,
-                    high / joint_low,
                     separate(0) / joint_high,
+                    high / joint_low,
                     separate(1) / joint_low,
                 ]
             )

@@ -7,13 +7,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+FAILED = ("done", "stopped", "diverged")
+"""Ends of a member that has not solved its size."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOutcome:
     """How one member of a size ended.
 
-    seed: of the initial weights. state: solved; done, stopped or diverged without solving; halted
-    because another had solved, so that its own verdict is open.
+    seed: of the initial weights. state: solved; one of FAILED; or open, since another has solved
+    the size: halted on its way, or waiting, when its run has not begun and has no folder.
     step and losses (nats per supervised token), accuracy: of its last evaluation. run: its folder.
     """
 
@@ -68,14 +71,14 @@ def bracket(trials: Collection[Trial], seeds: Collection[int]) -> tuple[int, int
 
     It lies above the first number, the largest size below the second at which all of them failed
     (0: no such size), and is at most the second, the smallest size that one of them solved (None:
-    no such size). A halted member has neither failed nor solved.
+    no such size). A member that was halted or is waiting has neither failed nor solved.
     """
     solved, failed = [], []
     for trial in trials:
         states = [member.state for member in trial.members if member.seed in seeds]
         if "solved" in states:
             solved.append(trial.size)
-        elif states and "halted" not in states:
+        elif states and all(state in FAILED for state in states):
             failed.append(trial.size)
     value = min(solved, default=None)
     return max((size for size in failed if value is None or size < value), default=0), value
@@ -93,8 +96,9 @@ class NStar:
     monotone: no size failed above one that succeeded.
     n50: the smallest size, going up from N*, at which at least half of the members succeed; None
     where no size did, or where `complete` is False.
-    complete: members that were halted at N* and above went on, until n50 was found and each seed
-    had solved a size or failed at the largest; without it only the interval of the grid is known.
+    complete: members whose verdict was open at N* and above went on, until n50 was found and each
+    seed had solved a size or failed at the largest; without it only the interval of the grid is
+    known.
     beyond: accuracy of the winner of the largest solved size on sequences twice as long, 0 at
     chance (training/beyond.py); None where that does not apply.
     trials: every size tried, in the order of the search. data_seed: of every member. seeds: of the

@@ -8,6 +8,7 @@ share its training set, so a data seed is one replicate, and data seeds are sear
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from training.beyond import accuracy_beyond
 from training.config import RunConfig
 from training.engine import train_many
 from training.n_star import MemberOutcome, NStar, Trial, bracket
-from training.run import Run, open_run
-from training.searches import SEARCHES, STRIDE
+from training.run import Run, open_run, state_of
+from training.searches import SEARCHES
 
 BOTTOM = 12
 RATIO = 1.3
@@ -57,10 +58,12 @@ def sample_size(
     improve. root: where runs go, in the folder of config.study; a size that is finished there is
     not trained again. lrs x seeds are the members of every size, seeds being those of the initial
     weights. sizes: the grid; None for `size_grid(task.pool())`. largest: no size above it.
-    search: a name in SEARCHES; a size is over once one of its members succeeds.
-    n50: afterwards, up the grid from N* in strides that double, then by bisection, the members that
-    were halted go on to their own ends until the smallest size is found that half of them solve;
-    and each seed that has solved nothing yet goes on at larger sizes of the search.
+    search: a name in SEARCHES; a size is over once one of its members succeeds. The member that
+    solved the size before is tried first, and the others only if it fails: a solved size then costs
+    one member, and verdicts do not depend on it.
+    n50: afterwards, up the grid from N* in strides that double, then by bisection, members whose
+    verdict is open go on to their own ends until the smallest size is found that half of them
+    solve; and each seed that has solved nothing yet is tried at larger sizes of the search.
 
     Errors: ValueError for an empty grid, sizes that do not exist, an unknown search, no threshold.
     """
@@ -89,18 +92,25 @@ class _Trials:
         progress: Progress | None,
     ) -> None:
         self.config, self.root, self.grid = config, root, grid
-        self.lrs, self.seeds, self.progress = lrs, seeds, progress
+        self.seeds, self.progress = seeds, progress
+        self.members = [(lr, seed) for seed in seeds for lr in lrs]
         self.tried: dict[int, Trial] = {}
+        self.leader: tuple[float, int] | None = None
         self.share = 0.0
 
     def all(self) -> list[Trial]:
         return list(self.tried.values())
 
     def solves(self, size: int) -> bool:
-        """Whether one member solves this size; the others are halted then."""
+        """Whether one member solves this size: the leader, or else one of all, who leads then."""
         if size not in self.tried:
-            self.share = min(0.95, len(self.tried) / (len(self.grid) / STRIDE + 2))
-            self.train(size, self.seeds, halt=True)
+            self.share = min(0.95, len(self.tried) / (3 + math.log2(len(self.grid))))
+            if self.leader is not None:
+                self.train(size, [self.leader], halt=True)
+            if self.leader is None or not self.tried[size].solved:
+                self.train(size, self.members, halt=True)
+                winner = self.tried[size].winner
+                self.leader = (winner.lr, winner.seed) if winner else self.leader
         return self.tried[size].solved
 
     def complete(self) -> None:
@@ -120,38 +130,37 @@ class _Trials:
             skip = 0
             while above and bracket(self.all(), {seed})[1] is None:
                 at = min(skip, len(above) - 1)
-                self.train(above[at], (seed,), halt=True)
+                self.train(above[at], [m for m in self.members if m[1] == seed], halt=True)
                 above, skip = above[at + 1 :], 2 * skip + 1
 
     def half(self, place: int) -> bool:
         """Whether half of the members solve a size, each trained to its own end."""
-        self.train(self.grid[place], self.seeds, halt=False)
+        self.train(self.grid[place], self.members, halt=False)
         return self.tried[self.grid[place]].half
 
-    def train(self, size: int, seeds: Sequence[int], halt: bool) -> None:
-        """Train the members of some seeds, then read how all members of the size stand."""
+    def train(self, size: int, members: Sequence[tuple[float, int]], halt: bool) -> None:
+        """Train some (lr, seed) of a size, then read how all of its members stand."""
 
         def at(step: int, total: int, latest: Mapping[str, float]) -> None:
             if self.progress and "validation_loss" in latest:
                 loss = f"validation loss {latest['validation_loss']:.3f}"
                 self.progress(self.share, f"{size} sequences, step {step} of {total}, {loss}")
 
+        configs = {
+            (lr, seed): self.config.replace(
+                train_size=size, optimiser={"lr": lr}, seeds={"init": seed}
+            )
+            for lr, seed in self.members
+        }
         train_many(
-            self._members(size, seeds), root=self.root, progress=at, stop_at_first_success=halt
+            [configs[m] for m in members], root=self.root, progress=at, stop_at_first_success=halt
         )
-        folder = Path(self.root) / self.config.study
-        runs = [open_run(folder / c.run_id) for c in self._members(size, self.seeds)]
-        self.tried[size] = trial = _trial(size, runs)
-        if self.progress:
+        outcomes = [_outcome(config, Path(self.root)) for config in configs.values()]
+        self.tried[size] = trial = _trial(self.config, size, outcomes)
+        ended = trial.solved or len(members) == len(self.members)
+        if self.progress and ended:
             outcome = "learnt" if trial.solved else f"not learnt ({trial.cause})"
             self.progress(self.share, f"{size} sequences: {outcome}")
-
-    def _members(self, size: int, seeds: Sequence[int]) -> list[RunConfig]:
-        return [
-            self.config.replace(train_size=size, optimiser={"lr": lr}, seeds={"init": seed})
-            for seed in seeds
-            for lr in self.lrs
-        ]
 
 
 def _grid(config: RunConfig, sizes: Sequence[int] | None, largest: int | None) -> tuple[int, ...]:
@@ -190,19 +199,21 @@ def second_start(config: RunConfig) -> int | None:
     return len(lengths) * min(map(task.pool, lengths)) if len(lengths) > 1 else None
 
 
-def _trial(size: int, runs: Sequence[Run]) -> Trial:
-    members = tuple(_outcome(run) for run in runs)
+def _trial(config: RunConfig, size: int, members: Sequence[MemberOutcome]) -> Trial:
     cause = None
     if not any(member.state == "solved" for member in members):
-        fitted = FITTED * (runs[0].config.stop.loss or 0.0)
+        fitted = FITTED * (config.stop.loss or 0.0)
         losses = [m.train_loss for m in members if m.train_loss is not None]
         cause = "data" if min(losses, default=fitted) < fitted else "optimisation"
-    return Trial(size=size, members=members, mixture=_mixture(runs[0].config, size), cause=cause)
+    return Trial(size=size, members=tuple(members), mixture=_mixture(config, size), cause=cause)
 
 
-def _outcome(run: Run) -> MemberOutcome:
-    status, config = run.status, run.config
-    last = status["metrics"]
+def _outcome(config: RunConfig, root: Path) -> MemberOutcome:
+    """As its folder tells; of a run that has not begun, where its folder would be."""
+    run = Run(path=root / config.study / config.run_id, run_id=config.run_id, config=config)
+    begun = state_of(run) is not None
+    status: Mapping[str, Any] = run.status if begun else {"state": "waiting", "step": 0}
+    last = status.get("metrics", {})
     return MemberOutcome(
         lr=config.optimiser.lr,
         seed=config.seeds.init,

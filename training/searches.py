@@ -11,22 +11,27 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 
 Solves = Callable[[int], bool]
 Search = Callable[[Solves, Sequence[int], int | None], None]
 
-STRIDE = 3
-"""Grid steps that `descent` goes down at a time: a factor of about 2.2."""
+FAILURE = 12.0
+"""What a failed size costs, a solved one being 1: all members to their ends against one until it
+solves. On the curves of benchmarks/search_cost.py, with four members, that is 2 to 28 in
+member-steps, with a median of 22; in seconds it is less, since stacked members cost less than their
+sum and every size has to be begun."""
 MULTIPLIER = 1000
 MOST_SIZES = 20
 
 
 def descent(solves: Solves, grid: Sequence[int], second_start: int | None = None) -> None:
-    """From the top down STRIDE grid steps at a time while sizes succeed, then bisection.
+    """From the top, each time to the size that makes the expected cost of the rest least.
 
-    Failures cost most, since nobody ends early in one, and this meets few: the first is at most a
-    factor of 2.2 below N*.
+    That is over N* equally likely at every place of the grid between the largest failure and the
+    smallest success, and a failure as dear as FAILURE successes. So it goes down in strides that
+    shrink, the last ones of one grid step, where bisection would fail half of the time.
     """
     _with_second_start(_descend, solves, grid, second_start)
 
@@ -59,20 +64,33 @@ def _with_second_start(
 
 
 def _descend(solves: Solves, grid: Sequence[int]) -> bool:
-    success, failure, place = None, -1, len(grid) - 1
-    while success != 0 and solves(grid[place]):
-        success, place = place, max(0, place - STRIDE)
-    if success is None:
+    success, failure = len(grid) - 1, -1
+    if not solves(grid[success]):
         return False
-    if success > 0:
-        failure = place
     while success - failure > 1:
-        middle = (success + failure) // 2
-        if solves(grid[middle]):
-            success = middle
+        place = success - _stride(success - failure)[0]
+        if solves(grid[place]):
+            success = place
         else:
-            failure = middle
+            failure = place
     return True
+
+
+@cache
+def _stride(places: int) -> tuple[int, float]:
+    """How far below the smallest success to ask next, and the expected cost from there on.
+
+    places: where N* may be, from just above the largest failure up to the smallest success.
+    """
+    if places == 1:
+        return 0, 0.0
+
+    def cost(down: int) -> float:
+        solved = places - down
+        return (solved * (1 + _stride(solved)[1]) + down * (FAILURE + _stride(down)[1])) / places
+
+    best = min(range(1, places), key=cost)
+    return best, cost(best)
 
 
 def _divide(solves: Solves, grid: Sequence[int]) -> bool:

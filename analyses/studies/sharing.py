@@ -69,8 +69,9 @@ def _to_read(factor: SharingFactor) -> Run | None:
 
 
 def _joint_runs(factor: SharingFactor) -> list[Run]:
-    """Every member of the joint search at the sizes that were learnt, halted ones included."""
-    return [open_run(m.run) for t in _joint(factor).trials if t.solved for m in t.members]
+    """What was trained of the joint search at the sizes that were learnt, halted ones included."""
+    members = [m for t in _joint(factor).trials if t.solved for m in t.members]
+    return [open_run(m.run) for m in members if m.state != "waiting"]
 
 
 def _joint(factor: SharingFactor) -> NStar:

@@ -10,6 +10,7 @@ from training.kappa_interval import (
     draw_n_star,
     interval_covers,
     kappa_intervals,
+    ratio_interval,
 )
 from training.n_star import MemberOutcome, NStar, Trial
 from training.replicate import Replicate, separate_size
@@ -195,6 +196,17 @@ def test_it_covers_the_true_mean_over_data_seeds():
         hits += low <= 2 * np.exp(0.4**2 / 4) <= high
     # a percentile bootstrap of 8 values covers somewhat less than 95%
     assert 0.8 * cells <= hits <= cells
+
+
+def test_the_ratio_of_two_searches_is_a_kappa_of_one_length():
+    above, below = star(40, 80), star(20, 40)
+    low, high = ratio_interval([(above, below)])
+    assert low < 40 / 20 < high
+    inverse = ratio_interval([(below, above)])
+    # two bootstraps of 2000 draws differ by up to 5% at their 2.5% tails
+    assert (1 / inverse[1], 1 / inverse[0]) == pytest.approx((low, high), rel=0.08)
+    assert ratio_interval([(star(None), below)])[1] is None
+    assert ratio_interval([(above, star(None))])[0] == 0
 
 
 def test_draws_are_as_many_as_documented():

@@ -2,12 +2,13 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from training.config import RunConfig
 from training.families import DenseSSM
-from training.n_star import NStar
+from training.n_star import MemberOutcome, NStar
 from training.run import open_run
 from training.sample_size import _n_star, _trial, _Trials, sample_size, size_grid
 from training.searches import SEARCHES
@@ -35,18 +36,15 @@ def test_grid_of_theory_and_its_top():
 
 
 def fake(size, states, losses=(0.01, 0.5), seeds=None):
-    """A trial as `sample_size` makes it, from runs that were never trained."""
-
-    class Fake:
-        path = "nowhere"
-
-        def __init__(self, state, seed):
-            self.config = CONFIG.replace(seeds={"init": seed})
-            metrics = dict(zip(("train_loss", "validation_loss"), losses, strict=True))
-            self.status = {"state": state, "step": 10, "metrics": metrics}
-
-    seeds = range(len(states)) if seeds is None else seeds
-    return _trial(size, [Fake(*pair) for pair in zip(states, seeds, strict=True)])
+    """A trial of members that were never trained."""
+    members = [
+        MemberOutcome(
+            lr=0.01, seed=seed, state=state, step=10, train_loss=losses[0],
+            validation_loss=losses[1], accuracy=None, run="nowhere",
+        )
+        for state, seed in zip(states, seeds or range(len(states)), strict=True)
+    ]  # fmt: skip
+    return _trial(CONFIG, size, members)
 
 
 def n_star(trials, grid=(10, 20, 40), complete=True):
@@ -84,6 +82,8 @@ def test_each_resample_of_the_seeds_has_its_own_bracket():
     assert star.bracket({1}) == (10, 20)
     halted = n_star([fake(20, ("solved", "halted")), fake(10, ("stopped", "done"))])
     assert halted.bracket({1}) == (10, None), "a halted member has not failed"
+    waiting = n_star([fake(20, ("solved", "waiting")), fake(10, ("stopped", "done"))])
+    assert waiting.bracket({1}) == (10, None)
     grid_only = n_star([fake(20, ("solved", "halted")), fake(10, ("done",) * 2)], complete=False)
     assert grid_only.bracket({1}) == (10, 20)
 
@@ -190,17 +190,37 @@ def test_a_search_needs_a_threshold_and_a_pool(tmp_path):
         sample_size(CONFIG.replace(task=endless), **arguments)
 
 
+def test_the_member_that_solved_the_size_before_is_tried_alone_first(tmp_path):
+    star = sample_size(CONFIG, root=tmp_path, lrs=(2e-2, 1e-3), seeds=(0, 1), sizes=(8, 16, 32, 60))
+    top, *rest = star.trials
+    assert {m.state for m in top.members} <= {"solved", "halted"}, "all of them were tried"
+    leader = top.winner.lr, top.winner.seed
+    for trial in rest:
+        trained = [(m.lr, m.seed) for m in trial.members if m.state != "waiting"]
+        assert leader in trained
+        assert len(trained) in ((1, 4) if trial.solved else (4,)), "all of them before it fails"
+        for m in trial.members:
+            assert Path(m.run).exists() == (m.state != "waiting")
+        leader = (
+            (trial.winner.lr, trial.winner.seed) if len(trained) > 1 and trial.solved else leader
+        )
+
+
 def test_members_that_were_halted_go_on_until_half_of_a_size_succeed(tmp_path):
     arguments = {"root": tmp_path, "lrs": (2e-2, 1e-3), "seeds": (0, 1), "sizes": (8, 16, 32, 60)}
     first = sample_size(CONFIG, **arguments)
     assert not first.complete
     assert first.n50 is None
-    assert "halted" in {m.state for t in first.trials for m in t.members}
+    assert {"halted", "waiting"} <= {m.state for t in first.trials for m in t.members}
     star = sample_size(CONFIG, n50=True, **arguments)
     assert star.complete
     assert (star.value, star.interval) == (first.value, first.interval)
     trials = {trial.size: trial for trial in star.trials}
-    ended = [size for size in trials if "halted" not in {m.state for m in trials[size].members}]
+    ended = [
+        size
+        for size, trial in trials.items()
+        if not {"halted", "waiting"} & {m.state for m in trial.members}
+    ]
     assert star.value in ended
     if star.n50 is not None:
         assert star.n50 >= star.value
@@ -232,7 +252,7 @@ def test_n50_is_bracketed_by_strides_that_double(monkeypatch, halves, value, vis
     seen = []
     search = _Trials(CONFIG, "nowhere", grid, (1e-2,), (0, 1, 2), None)
 
-    def train(size, seeds, halt):
+    def train(size, members, halt):
         if not halt:
             seen.append(size)
         solves = size >= value, halves is not None and size >= halves, False

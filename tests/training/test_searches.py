@@ -1,11 +1,15 @@
-"""Searches: right on every monotone law, no size asked twice, a second start if the top fails."""
+"""Searches: right on every monotone law, no size asked twice, the default the cheapest order."""
 
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from training.sample_size import RATIO, size_grid
-from training.searches import MOST_SIZES, SEARCHES, STRIDE
+from training.searches import FAILURE, MOST_SIZES, SEARCHES
 
 
 def ask(name, grid, law, second_start=None):
@@ -39,14 +43,49 @@ def test_every_threshold_is_bracketed_between_neighbours(name, length):
 
 
 @pytest.mark.parametrize("length", [11, 21, 54])
-def test_sizes_asked_are_few(length):
+def test_the_paper_tries_at_most_twenty_sizes(length):
     grid = size_grid(round(12 * RATIO ** (length - 1)))
     for threshold in grid:
-        asked = {name: ask(name, grid, lambda size, t=threshold: size >= t) for name in SEARCHES}
-        assert len(asked["paper"]) <= MOST_SIZES
-        assert len(asked["descent"]) <= math.ceil(length / STRIDE) + STRIDE
-        failures = [size for size in asked["descent"] if size < threshold]
-        assert all(size * 2.3 > threshold for size in failures), "it never looks far below N*"
+        assert len(ask("paper", grid, lambda size, t=threshold: size >= t)) <= MOST_SIZES
+
+
+def strides(solves, grid, stride):
+    """Down by equal strides to the first failure, then bisection; bisection alone for None."""
+    success, failure = len(grid) - 1, -1
+    if not solves(grid[success]):
+        return
+    while success - failure > 1:
+        descending = stride is not None and failure < 0
+        place = max(0, success - stride) if descending else (success + failure) // 2
+        if solves(grid[place]):
+            success = place
+        else:
+            failure = place
+
+
+def mean_cost(search, grid):
+    """Over every place of N*, a success costing 1 and a failure FAILURE."""
+
+    def cost(threshold):
+        spent = []
+
+        def solves(size):
+            spent.append(1.0 if size >= threshold else FAILURE)
+            return size >= threshold
+
+        search(solves, grid)
+        return sum(spent)
+
+    return sum(map(cost, grid)) / len(grid)
+
+
+@pytest.mark.parametrize("length", [2, 5, 11, 23, 54])
+def test_no_other_order_costs_less_on_average(length):
+    grid = size_grid(round(12 * RATIO ** (length - 1)))
+    descent = mean_cost(SEARCHES["descent"], grid)
+    for stride in (None, 1, 2, 3, 4, 6):
+        assert descent <= mean_cost(lambda s, g, k=stride: strides(s, g, k), grid) + 1e-9
+    assert descent <= mean_cost(SEARCHES["paper"], grid) + 1e-9
 
 
 def test_the_paper_divides_by_a_thousand_and_then_halves():
@@ -69,3 +108,17 @@ def test_a_failing_top_is_searched_again_from_the_uniform_mixture(name):
     assert ask(name, grid, lambda size: False, second_start=300) == [3525, 280]
     assert ask(name, grid, lambda size: False, second_start=3) == [3525]
     assert 280 not in ask(name, grid, lambda size: size >= 500, second_start=300)[:2]
+
+
+@pytest.mark.slow
+def test_the_default_costs_less_on_recorded_curves():
+    script = Path(__file__).parents[2] / "benchmarks" / "search_cost.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["n_star_ratio"] == pytest.approx(1, abs=0.05)
+    assert found["cost_mean"] <= 0.6
+    assert found["cost_most"] <= 1
+    assert len({row["curve"] for row in found["rows"]}) >= 6
