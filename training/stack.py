@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from training.config import RunConfig
+from training.loss import mean_loss, token_loss
 from training.optimiser import FlatOptimiser, slots
 from training.tasks import IGNORE, Batch
 
@@ -106,7 +106,7 @@ class Stack:
         forward = self.family.forward
         if hasattr(self.family, "forward_last") and not (targets[..., :-1] != IGNORE).any():
             forward, targets = self.family.forward_last, targets[..., -1:]  # type: ignore[attr-defined]
-        losses = _mean_loss(forward(self._trained | self._frozen, tokens, positions), targets)
+        losses = mean_loss(forward(self._trained | self._frozen, tokens, positions), targets)
         gradients = torch.autograd.grad(
             losses.sum(), list(self._trained.values()), allow_unused=True, materialize_grads=True
         )
@@ -150,7 +150,7 @@ class Stack:
                 part = batch[start : start + rows]
                 tokens, positions, targets = self._tensors([part] * len(members))
                 logits = self.family.forward(params, tokens, positions)
-                losses.append(_token_loss(logits, targets).double().sum((1, 2)).cpu())
+                losses.append(token_loss(logits, targets).double().sum((1, 2)).cpu())
                 right.append((logits.argmax(-1) == targets).cpu().numpy())
         loss = torch.stack(losses).sum(0).numpy() / (batch.targets != IGNORE).sum()
         kinds = self.configs[0].task.kinds
@@ -189,19 +189,6 @@ class Stack:
             return torch.from_numpy(every.astype(np.int64, copy=False)).to(self.device)
 
         return gather("tokens"), gather("positions"), gather("targets")
-
-
-def _token_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy at each token, nats, (K, batch, time); 0 where the target is IGNORE."""
-    flat = functional.cross_entropy(
-        logits.flatten(0, -2), targets.reshape(-1), ignore_index=IGNORE, reduction="none"
-    )
-    return flat.view(targets.shape)
-
-
-def _mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Each member's mean over its supervised tokens, (K,)."""
-    return _token_loss(logits, targets).sum((1, 2)) / (targets != IGNORE).sum((1, 2))
 
 
 def _accuracies(hits: np.ndarray, batch: Batch, kinds: Sequence[str]) -> dict[str, float]:

@@ -64,6 +64,33 @@ def test_every_step_has_its_own_hook_and_hands_on_what_the_hook_returns():
     torch.testing.assert_close(cut[:, 2:], p["unembed.b_U"].expand_as(cut[:, 2:]))
 
 
+def test_the_written_out_gradient_is_that_of_the_steps_with_their_hooks():
+    members = [random_params(seed) for seed in range(3)]
+    stacked = {
+        name: torch.stack([m[name] for m in members]).requires_grad_() for name in members[0]
+    }
+    tokens, positions = inputs(members=3)
+    values = [
+        FAMILY.forward(stacked, tokens, positions, *tap) for tap in ((), (lambda name, x: x,))
+    ]
+    torch.testing.assert_close(*values)
+    slope = torch.randn(values[0].shape, generator=torch.Generator(), dtype=torch.float64)
+    gradients = [torch.autograd.grad((v * slope).sum(), list(stacked.values())) for v in values]
+    torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [128, 256])
+def test_a_wide_state_keeps_its_norm_over_many_steps(width):
+    family = DenseSSM(width=width)
+    p = family.initialise(TASK, 0, torch.float32)
+    tokens = torch.arange(60).remainder(TASK.vocabulary).expand(2, 60)
+    states = []
+    tapped = family.forward(p, tokens, tokens, lambda name, x: (states.append(x), x)[1])
+    norms = torch.stack(states).norm(dim=-1)
+    torch.testing.assert_close(norms, torch.ones_like(norms), rtol=0, atol=1e-5)
+    torch.testing.assert_close(family.forward(p, tokens, tokens), tapped, rtol=0, atol=1e-5)
+
+
 def test_later_tokens_do_not_reach_earlier_logits():
     p, (tokens, positions) = random_params(), inputs()
     changed = tokens.clone()

@@ -95,7 +95,10 @@ def test_a_checkpoint_gives_its_model(tmp_path):
     batch = run.task.evaluation(0, 5)
     logits = kept.model()(torch.tensor(batch.tokens))
     pure = run.family.forward(
-        kept.params(), torch.tensor(batch.tokens), torch.tensor(batch.positions.copy())
+        kept.params(),
+        torch.tensor(batch.tokens),
+        torch.tensor(batch.positions.copy()),
+        lambda name, x: x,
     )
     assert torch.equal(logits, pure)
     with pytest.raises(ValueError, match=r"tokens have shape \(4,\); allowed: \(batch, time\)"):

@@ -51,10 +51,13 @@ def loss_and_gradients(logits_of, p, tokens, targets):
     return loss.detach(), torch.autograd.grad(loss, list(leaves.values()))
 
 
-def test_loss_and_gradients_are_those_of_torch():
+@pytest.mark.parametrize("tap", [(), (lambda name, x: x,)], ids=["written out", "tapped"])
+def test_loss_and_gradients_are_those_of_torch(tap):
     p, (tokens, positions) = random_params(), inputs()
     targets = tokens % TASK.modulus
-    ours = loss_and_gradients(lambda q: FAMILY.forward(q, tokens, positions), p, tokens, targets)
+    ours = loss_and_gradients(
+        lambda q: FAMILY.forward(q, tokens, positions, *tap), p, tokens, targets
+    )
     theirs = loss_and_gradients(lambda q: torch_logits(q, tokens), p, tokens, targets)
     torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-13)
 

@@ -60,11 +60,7 @@ def lookup(table: Tensor, index: Tensor) -> Tensor:
     outside the table: sequences longer than the model's context, or tokens it does not know.
     """
     rows, width = table.shape[-2:]
-    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < rows:
-        raise ValueError(
-            f"token or position ids run from {int(index.min())} to {int(index.max())}; this model "
-            f"has 0 to {rows - 1} (its vocabulary or its context)"
-        )
+    check_tokens(index, rows)
     if table.ndim == 2:
         return table[index]
     members = len(table)
@@ -72,3 +68,24 @@ def lookup(table: Tensor, index: Tensor) -> Tensor:
         torch.arange(members, device=index.device).view(members, *(1,) * (index.ndim - 1)) * rows
     )
     return table.reshape(members * rows, width)[index + offset]
+
+
+def check_tokens(index: Tensor, rows: int) -> None:
+    """Raise ValueError for ids that a table of so many rows does not have."""
+    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < rows:
+        raise ValueError(
+            f"token or position ids run from {int(index.min())} to {int(index.max())}; this model "
+            f"has 0 to {rows - 1} (its vocabulary or its context)"
+        )
+
+
+def read_out(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Logits h W + b: h (..., batch, time, width), weight (..., width, V), bias (..., V).
+
+    Computed as (W^T h^T)^T: rows as short as a small vocabulary make the product five times as
+    slow. So the last axis of what comes out is not the contiguous one.
+    """
+    y = weight.mT @ h.flatten(-3, -2).mT
+    if bias is not None:
+        y = y + bias.unsqueeze(-1)
+    return y.unflatten(-1, h.shape[-3:-1]).movedim(-3, -1)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from training.families.base import Params, Tap, no_tap
+from training.families.base import Params, Tap, check_tokens, no_tap, read_out
 from training.tasks.base import Task
 
 
@@ -65,20 +68,75 @@ class DenseSSM:
     def forward(
         self, params: Params, tokens: Tensor, positions: Tensor, tap: Tap = no_tap
     ) -> Tensor:
-        """One product per step: (h outer one-hot of x_t) with all matrices side by side."""
-        a = params["transition.A"]
-        vocabulary = a.shape[-3]
-        side_by_side = a.transpose(-2, -1).flatten(-3, -2)
-        chosen = functional.one_hot(tokens, vocabulary).to(a.dtype)[..., None]
-        h = params["state.h_0"].unsqueeze(-2).expand(*tokens.shape[:-1], self.width)
+        """One product per step, of the state with all matrices side by side."""
+        a, start = params["transition.A"], params["state.h_0"]
+        if tap is no_tap:
+            stacked = a.ndim == 4
+            some = (a, start, tokens) if stacked else (a[None], start[None], tokens[None])
+            states: Tensor = _Scan.apply(*some)  # type: ignore[assignment]
+            states = states if stacked else states[0]
+        else:
+            states = self._step_by_step(a, start, tokens, tap)
+        return read_out(states, params["unembed.W_U"], params["unembed.b_U"])
+
+    def _step_by_step(self, a: Tensor, start: Tensor, tokens: Tensor, tap: Tap) -> Tensor:
+        """States (..., batch, time, d), each handed to its hook: the state outer the one-hot x_t,
+        times all matrices side by side."""
+        side_by_side = a.mT.flatten(-3, -2)
+        chosen = functional.one_hot(tokens, a.shape[-3]).to(a.dtype)[..., None]
+        h = start.unsqueeze(-2).expand(*tokens.shape[:-1], self.width)
         states = []
         for t, pick in enumerate(chosen.unbind(-3)):
             h = tap(f"hook_state.{t}", (pick * h.unsqueeze(-2)).flatten(-2) @ side_by_side)
             states.append(h)
-        stacked = torch.stack(states, dim=-2)
-        head, bias = params["unembed.W_U"], params["unembed.b_U"]
-        logits = stacked.flatten(-3, -2) @ head + bias.unsqueeze(-2)
-        return logits.unflatten(-2, tokens.shape[-2:])
+        return torch.stack(states, dim=-2)
 
     def hook_names(self, time: int) -> tuple[str, ...]:
         return tuple(f"hook_state.{t}" for t in range(time))
+
+
+class _Scan(Function):
+    """The states of K members and their gradient, written out.
+
+    A step multiplies the state by every matrix and keeps the rows of x_t's: the products are V
+    times as many as needed, and still several times as fast as a matrix gathered for each
+    sequence. Backwards the same way.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, start: Tensor, tokens: Tensor) -> Tensor:
+        """a (K, V, d, d), start (K, d), tokens (K, batch, time): states (K, batch, time, d)."""
+        members, vocabulary, d, _ = a.shape
+        _, batch, time = tokens.shape
+        check_tokens(tokens, vocabulary)
+        wide = a.reshape(members, vocabulary * d, d)
+        rows = tokens.permute(2, 0, 1).reshape(time, -1)
+        rows = rows + torch.arange(members * batch, device=a.device) * vocabulary
+        states = a.new_empty(time + 1, members, batch, d)
+        states[0] = start[:, None]
+        every = a.new_empty(members, batch, vocabulary * d)
+        for t in range(time):
+            torch.bmm(states[t], wide.mT, out=every)
+            torch.index_select(every.view(-1, d), 0, rows[t], out=states[t + 1].view(-1, d))
+        ctx.save_for_backward(wide, rows, states)
+        return states[1:].permute(1, 2, 0, 3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        wide, rows, states = ctx.saved_tensors
+        (g,) = gradients
+        members, wide_rows, d = wide.shape
+        incoming = g.permute(2, 0, 1, 3).contiguous()
+        # The gradient of one step's product before rows were kept: zero in all other rows.
+        spread = wide.new_zeros(members, states.shape[2], wide_rows)
+        slope = torch.zeros_like(wide)
+        total = incoming[-1]
+        for t in reversed(range(len(rows))):
+            spread.view(-1, d).index_copy_(0, rows[t], total.view(-1, d))
+            slope.baddbmm_(spread.mT, states[t])
+            total = torch.bmm(spread, wide)
+            if t:
+                total += incoming[t - 1]
+                spread.zero_()
+        return slope.view(members, -1, d, d), total.sum(1), None
