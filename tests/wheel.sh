@@ -10,6 +10,7 @@ trap 'rm -rf "$elsewhere"' EXIT
 "$elsewhere/env/bin/python" -m pip install --quiet --constraint "$constraints" "$wheel"
 cd "$elsewhere"
 env/bin/kappalens --version
+env/bin/kappalens kappa --preset small --cell Z4-dense_ssm-acot --dry-run
 env/bin/kappalens demo --quick --out quick
 test -s quick/report.html
 test -s quick/report.json

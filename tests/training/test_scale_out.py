@@ -167,20 +167,25 @@ def test_the_local_cluster_says_how_far_it_is_and_does_nothing_twice(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_all_workers_and_the_same_call_goes_on(tmp_path):
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_their_parent_and_the_same_call_goes_on(tmp_path, ended_by):
     cell = study().canonical()["cells"][0]
-    text = json.dumps({**study().canonical(), **SLOW, "cells": [{**cell, "steps": 1000}]})
+    text = json.dumps({**study().canonical(), **SLOW, "cells": [{**cell, "steps": 500}]})
     (tmp_path / "study.yaml").write_text(text)
     command = Path(sys.executable).with_name("kappalens")
     words = [command, "kappa", "--config", "study.yaml", "--workers", "2", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
     running = subprocess.Popen(words, start_new_session=True, **pipes)
     wait_for(lambda: len(list(tmp_path.glob("runs/tiny/*/checkpoints/step_00000100"))) >= 2)
-    os.killpg(running.pid, signal.SIGINT)
-    said = running.communicate(timeout=30)[1]
-    assert said == "Interrupted; the same command goes on from here.\n"
-    assert running.returncode == 130
+    if ended_by == signal.SIGINT:
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+        said = running.communicate(timeout=30)[1]
+        assert said == "Interrupted; the same command goes on from here.\n"
+        assert running.returncode == 130
+    else:
+        running.kill()
     wait_for(lambda: not alive_in_group(running.pid), seconds=10)
+    running.communicate()
     done = subprocess.run(words, check=False, **pipes)
     assert done.returncode == 0, done.stderr
     table = json.loads(done.stdout)
