@@ -96,9 +96,8 @@ class NStar:
     monotone: no size failed above one that succeeded.
     n50: the smallest size, going up from N*, at which at least half of the members succeed; None
     where no size did, or where `complete` is False.
-    complete: members whose verdict was open at N* and above went on, until n50 was found and each
-    seed had solved a size or failed at the largest; without it only the interval of the grid is
-    known.
+    complete: members whose verdict was open at N* and above went on, until n50 and the smallest
+    size that each seed solves were bracketed; without it only the interval of the grid is known.
     beyond: accuracy of the winner of the largest solved size on sequences twice as long, 0 at
     chance (training/beyond.py); None where that does not apply.
     trials: every size tried, in the order of the search. data_seed: of every member. seeds: of the

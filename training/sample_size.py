@@ -63,7 +63,7 @@ def sample_size(
     one member, and verdicts do not depend on it.
     n50: afterwards, up the grid from N* in strides that double, then by bisection, members whose
     verdict is open go on to their own ends until the smallest size is found that half of them
-    solve; and each seed that has solved nothing yet is tried at larger sizes of the search.
+    solve; and each seed is tried further up, at sizes of the search, until it solves one.
 
     Errors: ValueError for an empty grid, sizes that do not exist, an unknown search, no threshold.
     """
@@ -114,7 +114,7 @@ class _Trials:
         return self.tried[size].solved
 
     def complete(self) -> None:
-        """Bracket n50 from N* upward, then give each seed that solved nothing another chance."""
+        """Bracket n50 from N* upward, then N* of each seed by sizes that were tried."""
         value = bracket(self.all(), self.seeds)[1]
         if value is None:
             return
@@ -126,12 +126,18 @@ class _Trials:
             middle = (low + place) // 2
             low, place = (low, middle) if self.half(middle) else (middle, place)
         for seed in self.seeds:
-            above = sorted(size for size in self.tried if size > self.grid[place])
             skip = 0
-            while above and bracket(self.all(), {seed})[1] is None:
-                at = min(skip, len(above) - 1)
-                self.train(above[at], [m for m in self.members if m[1] == seed], halt=True)
-                above, skip = above[at + 1 :], 2 * skip + 1
+            while between := self.between(seed):
+                size = between[min(skip, len(between) - 1)]
+                self.train(size, [m for m in self.members if m[1] == seed], halt=True)
+                failed = bracket([self.tried[size]], {seed})[1] is None
+                skip = 2 * skip + 1 if failed else 0
+
+    def between(self, seed: int) -> list[int]:
+        """Sizes tried between the largest failure and the smallest success of one seed."""
+        low, high = bracket(self.all(), {seed})
+        top = self.grid[-1] + 1 if high is None else high
+        return sorted(size for size in self.tried if low < size < top)
 
     def half(self, place: int) -> bool:
         """Whether half of the members solve a size, each trained to its own end."""

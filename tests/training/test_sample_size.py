@@ -267,6 +267,37 @@ def test_n50_is_bracketed_by_strides_that_double(monkeypatch, halves, value, vis
     assert (star.value, star.n50) == (value, n50)
 
 
+@pytest.mark.parametrize("needs", [16, 20, 26, 45, 65, 999])
+def test_each_seed_is_bracketed_by_sizes_of_the_search(monkeypatch, needs):
+    """Seed 0 solves from 16 on and makes half of the members; seed 1 only from `needs` on."""
+    grid = size_grid(65)
+    search = _Trials(CONFIG, "nowhere", grid, (1e-2, 1e-3), (0, 1), None)
+    known = {size: [None] * 4 for size in grid}
+
+    def train(size, members, halt):
+        place = [search.members.index(m) for m in members]
+        for i in place:
+            won = size >= (16 if search.members[i][1] == 0 else needs)
+            known[size][i] = known[size][i] or ("solved" if won else "stopped")
+            if won and halt and size < 65:
+                break
+        states = [state or "waiting" for state in known[size]]
+        search.tried[size] = fake(size, states, seeds=[seed for _, seed in search.members])
+
+    monkeypatch.setattr(search, "train", train)
+    SEARCHES["descent"](search.solves, grid, None)
+    search.complete()
+    star = n_star(search.all(), grid=grid)
+    assert (star.value, star.n50, star.monotone) == (16, 16, True)
+    low, high = star.bracket({1})
+    assert low < needs <= (high or math.inf)
+    assert high is not None or low == 65
+    assert not [size for size in search.tried if low < size < (high or math.inf)]
+    again = dict(search.tried)
+    search.complete()
+    assert search.tried == again
+
+
 def test_an_interrupted_completion_goes_on(tmp_path):
     arguments = {"lrs": (2e-2, 1e-3), "seeds": (0, 1), "sizes": (16, 32, 60), "n50": True}
     whole = sample_size(CONFIG, root=tmp_path / "whole", **arguments)
