@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,7 @@ from analyses.figures import Figure, canvas, line_style, svg
 from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
 from analyses.studies.base import Section
 from manifold import project
-from training import AssociativeRecall, AttentionOnly, ModularAddition, Run, open_run
+from training import AssociativeRecall, AttentionOnly, ModularAddition, Run, audit, open_run
 
 
 def report(folder: str | Path) -> Path:
@@ -29,15 +31,19 @@ def report(folder: str | Path) -> Path:
 
 def write_run_report(run: Run, *, samples: int = 256, seed: int = 0) -> Path:
     """report.html and report.json inside the run's folder."""
-    sections, facts = [_learning(run)], {"metrics": run.metrics.to_dict(orient="list")}
+    sections = [_learning(run)]
+    facts: dict[str, Any] = {"metrics": run.metrics.to_dict(orient="list")}
     if isinstance(run.task, AssociativeRecall) and isinstance(run.family, AttentionOnly):
         section, facts["coordinates"] = _coordinates(run)
         sections.append(section)
     if isinstance(run.task, ModularAddition) and len(run.task.lengths) > 1:
         section, facts["circuits"] = _circuits(run, samples, seed)
         sections.append(section)
+    amiss = audit(run.path, read_weights=False).findings
+    facts["audit"] = [asdict(finding) for finding in amiss]
     notes = {
         "run": run.run_id,
+        "audit of the small files": "; ".join(f.message for f in amiss) or "nothing found",
         "status": f"{run.status['state']} at step {run.status['step']}",
         "configuration": json.dumps(run.config.canonical()),
         **versions(),

@@ -9,11 +9,13 @@ from training.families import FAMILIES, LSTM, AttentionOnly, DenseSSM, Mamba, Tr
 from training.kappa_search import sharing_factor
 from training.kappa_study import KappaStudy, preset, presets
 from training.n_star import NStar
+from training.prune import Pruned, prune
 from training.run import Run, open_run
 from training.sample_size import sample_size
 from training.scale_out import run_study
 from training.searches import SEARCHES
 from training.sharing_factor import SharingFactor, searches_of
+from training.study_status import StudyStatus, study_status
 from training.tasks import (
     TASKS,
     AssociativeRecall,
@@ -40,20 +42,24 @@ __all__ = [
     "ModularAddition",
     "NStar",
     "PermutationComposition",
+    "Pruned",
     "Run",
     "RunConfig",
     "SharingFactor",
     "StateTracking",
+    "StudyStatus",
     "Transformer",
     "accuracy_beyond",
     "audit",
     "open_run",
     "preset",
     "presets",
+    "prune",
     "run_study",
     "sample_size",
     "searches_of",
     "sharing_factor",
+    "study_status",
     "train",
     "train_many",
 ]

@@ -161,10 +161,14 @@ def open_run(path: str | Path) -> Run:
     return Run(path=path, run_id=run_id, config=config)
 
 
-def run_folders(folder: Path) -> list[Path]:
-    """Folders of runs in a run's own folder, a study's, or one of studies; by name."""
-    places = [folder, *sorted(folder.glob("*")), *sorted(folder.glob("*/*"))]
-    return [path for path in places if (path / CONFIG).is_file() and (path / CHECKPOINTS).is_dir()]
+def run_folders(folder: Path, depth: int = 3) -> list[Path]:
+    """Folders of runs in a run's own folder, a study's, one of studies, or a demo's; by name."""
+    if (folder / CONFIG).is_file() and (folder / CHECKPOINTS).is_dir():
+        return [folder]
+    if not depth or not folder.is_dir():
+        return []
+    inside = (entry for entry in sorted(folder.iterdir()) if entry.is_dir())
+    return [path for entry in inside for path in run_folders(entry, depth - 1)]
 
 
 def state_of(run: Run) -> str | None:

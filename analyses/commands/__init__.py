@@ -2,13 +2,16 @@
 
 from types import MappingProxyType
 
-from analyses.commands import demo, kappa, report, train
+from analyses.commands import audit, demo, kappa, prune, report, status, train
 
 COMMANDS = MappingProxyType(
     {
         "demo": (demo.demo, demo.EXAMPLES),
         "train": (train.train, train.EXAMPLES),
         "kappa": (kappa.kappa, kappa.EXAMPLES),
+        "status": (status.status, status.EXAMPLES),
+        "audit": (audit.audit, audit.EXAMPLES),
+        "prune": (prune.prune, prune.EXAMPLES),
         "report": (report.report, report.EXAMPLES),
     }
 )
