@@ -9,22 +9,17 @@ whose worker was killed is given to another one, which goes on from the run fold
 from __future__ import annotations
 
 import queue
-import signal
-import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
-
-import torch
 
 from training.estimate import estimate
 from training.kappa_study import Job, KappaStudy
 from training.pace import Pace
-from training.sample_size import sample_size
+from training.search_worker import ignore_interrupts, search_here, stop_here
 from training.study_folder import claim, read_search, write_failure, write_search
 
 if TYPE_CHECKING:
@@ -32,8 +27,6 @@ if TYPE_CHECKING:
 
 ANSWER = "5s"
 """How long a scheduler may take to answer."""
-PAUSE = 0.5
-"""Seconds between two messages of one worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +148,7 @@ def _client(scheduler: str | None, workers: int | None, jobs: int) -> Iterator[C
             threads_per_worker=1,
             processes=True,
             memory_limit=0,
-            dashboard_address=None,  # type: ignore[arg-type]
+            dashboard_address="127.0.0.1:0",  # any free port, so that studies can run side by side
             silence_logs=50,
         ) as cluster,
         Client(cluster) as client,
@@ -262,61 +255,6 @@ class _Shift:
         with suppress(OSError, TimeoutError):
             self.client.run(stop_here, self.token)
             self.client.cancel(futures)
-
-
-class _Stopped(Exception):
-    """The study was interrupted."""
-
-
-_stopped: set[str] = set()
-
-
-def ignore_interrupts() -> None:
-    """In a worker of our own: Ctrl-C reaches all processes of a terminal, and ours stops them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def stop_here(token: str) -> None:
-    """In a worker: end the searches of a call at their next evaluation."""
-    _stopped.add(token)
-
-
-def search_here(plain: Sequence[Mapping[str, Any]], root: str, token: str) -> str | None:
-    """In a worker: one search, recorded under the name of every job that asks for it.
-
-    Returns None, or one line on why it failed, which is then on disk too.
-    """
-    from distributed import get_worker
-
-    worker = get_worker()
-    name = f"{plain[0]['cell']}.{plain[0]['data_seed']}.{plain[0]['search_name']}"
-
-    told = -PAUSE
-
-    def progress(share: float, text: str) -> None:
-        nonlocal told
-        if token in _stopped:
-            raise _Stopped
-        if time.monotonic() - told >= PAUSE:
-            worker.log_event(token, (name, share, text))
-            told = time.monotonic()
-
-    jobs: list[Job] = []
-    try:
-        torch.set_num_threads(1)
-        jobs = [Job.from_plain(one) for one in plain]
-        star = sample_size(jobs[0].config, root=root, progress=progress, **jobs[0].arguments())
-        for job in jobs:
-            write_search(job, Path(root), star)
-    except _Stopped:
-        return "stopped"
-    except Exception as error:  # whatever one search meets, the others must go on
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        with suppress(OSError):
-            for job in jobs:
-                write_failure(job, Path(root), said, traceback.format_exc())
-        return said
-    return None
 
 
 def _lost(future: Future) -> str:

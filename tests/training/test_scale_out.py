@@ -90,7 +90,7 @@ def runs_of(folder):
 def on_loopback(folder, count):
     """A scheduler and workers as a person starts them; yields its address and the processes."""
     file = folder / "scheduler.json"
-    common = ["--scheduler-file", str(file), "--no-dashboard"]
+    common = ["--scheduler-file", str(file), "--dashboard-address", "127.0.0.1:0"]
     words = [DASK, "scheduler", *common, "--host", "127.0.0.1", "--port", "0"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     started = [subprocess.Popen(words, **quiet)]
