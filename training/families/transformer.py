@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.families.base import Params, Tap, lookup, no_tap
+from training.families.base import Params, Tap, lookup, no_tap, read_out
+from training.families.kernels import attend, normalise
 from training.families.positions import rotate, rotation, sinusoids
 from training.tasks.base import Task
 
@@ -40,7 +41,9 @@ class Transformer:
     width), blocks.{l}.mlp.W_in, W_out, blocks.{l}.ln1.w and .b, ln2, ln_final, unembed.W_U (width,
     vocabulary). Attention and MLP have biases (b_Q, b_K, b_V, b_O, b_in, b_out) unless mlp and
     layer_norm are both off: then the model has no bias at all and its lift to effective matrices
-    (theory section 3) is exact. Scores are q.k / sqrt(head dimension). With init_std 0.02 and
+    (theory section 3) is exact. Scores are q.k / sqrt(head dimension). b_K adds the same to all
+    scores of a query and so changes nothing, but with rotary positions: its gradient is 0, and set
+    to 0 here, since Adam would blow its rounding up to a random walk. With init_std 0.02 and
     gelu_new this is GPT-2 with an untied head, its start included.
     """
 
@@ -110,6 +113,19 @@ class Transformer:
     def forward(
         self, params: Params, tokens: Tensor, positions: Tensor, tap: Tap = no_tap
     ) -> Tensor:
+        return self._logits(params, tokens, positions, tap, None)
+
+    def forward_at(self, params: Params, tokens: Tensor, positions: Tensor, at: Tensor) -> Tensor:
+        """Logits at the tokens `at` of each of K members, (K, 1, count, vocabulary).
+
+        at: (K, count), indices into a member's batch * time tokens. After the last attention
+        nothing else is computed.
+        """
+        return self._logits(params, tokens, positions, no_tap, at)
+
+    def _logits(
+        self, params: Params, tokens: Tensor, positions: Tensor, tap: Tap, at: Tensor | None
+    ) -> Tensor:
         x = tap("hook_embed", lookup(params["embed.W_E"], tokens))
         if self.positions == "learned":
             x = x + tap("hook_pos_embed", lookup(params["pos_embed.W_pos"], positions))
@@ -118,17 +134,17 @@ class Transformer:
         turn = None
         if self.positions == "rotary":
             cos, sin = rotation(positions, self.width // self.heads, x.dtype)
-            turn = cos.unsqueeze(-3), sin.unsqueeze(-3)
+            turn = cos.unsqueeze(-2), sin.unsqueeze(-2)
         for layer in range(self.layers):
             block = f"blocks.{layer}."
             x = tap(block + "hook_resid_pre", x)
-            seen = self._norm(params, block + "ln1", x)
-            x = x + self._attention(params, block, seen, turn, tap)
+            here = at if layer == self.layers - 1 else None
+            x = _rows(x, here) + self._attention(params, block, x, turn, tap, here)
             if self.mlp:
                 x = tap(block + "hook_resid_mid", x)
-                x = x + self._mlp(params, block, self._norm(params, block + "ln2", x), tap)
+                x = x + self._mlp(params, block, x, tap)
             x = tap(block + "hook_resid_post", x)
-        return _linear(self._norm(params, "ln_final", x), params["unembed.W_U"])
+        return read_out(*self._after_norm(params, "ln_final", x, params["unembed.W_U"], None))
 
     def hook_names(self, time: int) -> tuple[str, ...]:
         added = self.positions in ("learned", "sinusoidal")
@@ -176,51 +192,73 @@ class Transformer:
             shapes |= {"ln_final.w": (d,), "ln_final.b": (d,)}
         return shapes | {"unembed.W_U": (d, task.vocabulary)}
 
-    def _norm(self, params: Params, name: str, x: Tensor) -> Tensor:
+    def _after_norm(
+        self, params: Params, name: str, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The linear map of a normalised x, as (normal x, weight, bias) with the norm's gain and
+        shift taken into the map: (w * n + b) W + c = n (w W) + (b W + c)."""
         if not self.layer_norm:
-            return x
-        normal = functional.layer_norm(x, (self.width,), eps=EPSILON)
-        return normal * _spread(params[f"{name}.w"]) + _spread(params[f"{name}.b"])
+            return x, weight, bias
+        shift = (params[f"{name}.b"].unsqueeze(-2) @ weight).squeeze(-2)
+        bias = shift if bias is None else shift + bias
+        return normalise(x, EPSILON), params[f"{name}.w"].unsqueeze(-1) * weight, bias
 
     def _attention(
-        self, params: Params, block: str, x: Tensor, turn: tuple[Tensor, Tensor] | None, tap: Tap
+        self,
+        params: Params,
+        block: str,
+        x: Tensor,
+        turn: tuple[Tensor, Tensor] | None,
+        tap: Tap,
+        at: Tensor | None,
     ) -> Tensor:
-        """What the heads write, from the normalised residual x (..., batch, time, width)."""
+        """What the heads write (at the tokens `at`), from the residual (..., batch, time, width)."""
         name = block + "attn."
-
         merged = torch.cat([params[f"{name}W_{side}"] for side in "QKV"], dim=-3)
         bias = None
         if self._biased:
-            bias = torch.cat([params[f"{name}b_{side}"] for side in "QKV"], dim=-2).flatten(-2)
-        y = _linear(x, merged.transpose(-3, -2).flatten(-2), bias)
-        thirds = y.unflatten(-1, (3, self.heads, self.width // self.heads)).unbind(-3)
-        q, k, v = (
-            tap(f"{name}hook_{side}", third).transpose(-3, -2)
-            for side, third in zip("qkv", thirds, strict=True)
-        )
-        if turn is not None:
-            q, k = (
-                tap(f"{name}hook_rot_{side}", rotate(x, turn).transpose(-3, -2)).transpose(-3, -2)
-                for side, x in (("q", q), ("k", k))
-            )
-        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
-        time = x.shape[-2]
-        future = torch.ones(time, time, dtype=torch.bool, device=x.device).triu(1)
-        scores = tap(f"{name}hook_attn_scores", scores.masked_fill(future, -torch.inf))
-        pattern = tap(f"{name}hook_pattern", scores.softmax(-1))
-        z = tap(f"{name}hook_z", (pattern @ v).transpose(-3, -2))
+            b_q, b_k, b_v = (params[f"{name}b_{side}"] for side in "QKV")
+            if turn is None:
+                b_k = b_k.detach() + 0 * b_k
+            bias = torch.cat([b_q, b_k, b_v], dim=-2).flatten(-2)
+        merged = merged.transpose(-3, -2).flatten(-2)
+        y = _linear(*self._after_norm(params, block + "ln1", x, merged, bias))
+        y = y.unflatten(-1, (3, self.heads, self.width // self.heads))
         write = params[f"{name}W_O"]
         bias = params[f"{name}b_O"] if self._biased else None
         if tap is no_tap:
-            out = _linear(z.flatten(-2), write.flatten(-3, -2), bias)
-        else:
-            out = tap(f"{name}hook_result", torch.einsum("...bthe,...hed->...bthd", z, write))
-            out = out.sum(-2) if bias is None else out.sum(-2) + _spread(bias)
+            if turn is not None:
+                q, k, v = y.unbind(-3)
+                y = torch.stack([rotate(q, turn), rotate(k, turn), v], dim=-3)
+            return _linear(_rows(attend(y).flatten(-2), at), write.flatten(-3, -2), bias)
+        z = self._pattern_by_pattern(name, y, turn, tap)
+        out = tap(f"{name}hook_result", torch.einsum("...bthe,...hed->...bthd", z, write))
+        out = out.sum(-2) if bias is None else out.sum(-2) + _spread(bias)
         return tap(block + "hook_attn_out", out)
+
+    def _pattern_by_pattern(
+        self, name: str, qkv: Tensor, turn: tuple[Tensor, Tensor] | None, tap: Tap
+    ) -> Tensor:
+        """As `attend`, with every value handed to its hook."""
+        q, k, v = (
+            tap(f"{name}hook_{side}", third)
+            for side, third in zip("qkv", qkv.unbind(-3), strict=True)
+        )
+        if turn is not None:
+            q = tap(f"{name}hook_rot_q", rotate(q, turn))
+            k = tap(f"{name}hook_rot_k", rotate(k, turn))
+        q, k, v = (side.transpose(-3, -2) for side in (q, k, v))
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        time = q.shape[-2]
+        future = torch.ones(time, time, dtype=torch.bool, device=q.device).triu(1)
+        scores = tap(f"{name}hook_attn_scores", scores.masked_fill(future, -torch.inf))
+        pattern = tap(f"{name}hook_pattern", scores.softmax(-1))
+        return tap(f"{name}hook_z", (pattern @ v).transpose(-3, -2))
 
     def _mlp(self, params: Params, block: str, x: Tensor, tap: Tap) -> Tensor:
         name = block + "mlp."
-        pre = _linear(x, params[name + "W_in"], params[name + "b_in"])
+        weight, bias = params[name + "W_in"], params[name + "b_in"]
+        pre = _linear(*self._after_norm(params, block + "ln2", x, weight, bias))
         post = tap(
             name + "hook_post", functional.gelu(pre, approximate=ACTIVATIONS[self.activation])
         )
@@ -231,6 +269,16 @@ class Transformer:
 def _spread(vector: Tensor) -> Tensor:
     """A parameter vector (..., width) set against (..., batch, time, width)."""
     return vector.unsqueeze(-2).unsqueeze(-2)
+
+
+def _rows(x: Tensor, at: Tensor | None) -> Tensor:
+    """The tokens `at` (K, count) of x (K, batch, time, width), (K, 1, count, width); None: all."""
+    if at is None:
+        return x
+    members, batch, time, width = x.shape
+    first = torch.arange(members, device=x.device).unsqueeze(-1) * (batch * time)
+    found = x.reshape(-1, width).index_select(0, (at + first).flatten())
+    return found.view(members, 1, -1, width)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
