@@ -135,14 +135,10 @@ def write_checkpoint(
 ) -> None:
     """Write `folder`/step_<step>, under another name first so that it is whole or absent.
 
+    Raises OSError where it cannot be written; what was written of it is removed.
+
     meta: what goes into meta.json beside step, hashes, thread count and versions.
     """
-    target = folder / folder_name(step)
-    partial = folder / f".{target.name}.{os.getpid()}"
-    partial.mkdir(parents=True)
-    (partial / WEIGHTS).write_bytes(save(dict(weights)))
-    if optimizer:
-        (partial / OPTIMISER).write_bytes(save(dict(optimizer)))
     everything = {
         "schema_version": SCHEMA_VERSION,
         "step": step,
@@ -152,10 +148,20 @@ def write_checkpoint(
         "torch_threads": torch.get_num_threads(),
         "versions": versions(),
     }
-    (partial / META).write_text(json.dumps(everything, indent=1) + "\n")
-    if target.exists():
-        shutil.rmtree(target)
-    partial.rename(target)
+    target = folder / folder_name(step)
+    partial = folder / f".{target.name}.{os.getpid()}"
+    partial.mkdir(parents=True)
+    try:
+        (partial / WEIGHTS).write_bytes(save(dict(weights)))
+        if optimizer:
+            (partial / OPTIMISER).write_bytes(save(dict(optimizer)))
+        (partial / META).write_text(json.dumps(everything, indent=1) + "\n")
+        if target.exists():
+            shutil.rmtree(target)
+        partial.rename(target)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def folder_name(step: int) -> str:

@@ -43,8 +43,9 @@ def train_many(
     Equal shape: task, family, batch size, dtype, device and optimiser agree; learning rate, weight
     decay, seeds, train_size, steps and when to stop may differ. A member's batches do not depend on
     the others, nor, to rounding (1e-5 after 200 steps), do its weights; calling again with the same
-    members after a kill gives the same bits. stop_at_first_success: once one member is solved, all
-    others are halted where they are; a later call without it lets them go on.
+    members after a kill, or once a full disk has room again, gives the same bits.
+    stop_at_first_success: once one member is solved, all others are halted where they are; a later
+    call without it lets them go on.
     """
     for config in configs:
         if not isinstance(config, RunConfig):
@@ -67,7 +68,8 @@ def train_many(
             solved = any(state_of(run) == "solved" for i, run in runs.items() if i not in again)
             halt = stop_at_first_success and solved
             if not (halt and all(state_of(run) == "halted" for run in start.runs)):
-                _Advance(start, progress, stop_at_first_success).go(halt)
+                with _disk_named(root):
+                    _Advance(start, progress, stop_at_first_success).go(halt)
     return [runs[run_id] for run_id in ids]
 
 
@@ -91,6 +93,18 @@ def _try_out(config: RunConfig) -> None:
             )
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"device got {config.device!r}, but torch sees no CUDA; allowed: cpu")
+
+
+@contextmanager
+def _disk_named(root: str | Path) -> Iterator[None]:
+    """A full disk, or one that went away, as one line: a failed write does not name its file."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"{root}: cannot be written any more ({error.strerror or error}); make room, then the"
+            " same call goes on from the last whole checkpoints"
+        ) from error
 
 
 @contextmanager
@@ -168,6 +182,7 @@ class _Advance:
         spoilt = self.stack.spoilt()
         for i in spoilt:
             self.trainees[i].outcome = ("diverged", f"weights not finite at step {step}")
+            self._say_gradient(i)
         due = [i for i, t in enumerate(self.trainees) if step in t.evaluations and not t.outcome]
         self._evaluate(step, due)
         if self.stop_at_first and self._solved():
@@ -193,6 +208,15 @@ class _Advance:
             measured = self.stack.evaluate(self.held_out[key], sharing)
             for i, values in zip(sharing, measured, strict=True):
                 self.trainees[i].record(step, values)
+                self._say_gradient(i)
+
+    def _say_gradient(self, i: int) -> None:
+        """Of a member that diverged, the gradient that spoilt it, where there was one."""
+        trainee = self.trainees[i]
+        if trainee.outcome is not None and trainee.outcome[0] == "diverged":
+            for norm in self.stack.gradient_norms()[i : i + 1]:
+                why = f"{trainee.outcome[1]}, gradient norm {norm:.4g}"
+                trainee.outcome = ("diverged", why)
 
     def _solved(self) -> bool:
         return any(t.outcome is not None and t.outcome[0] == "solved" for t in self.trainees)

@@ -275,5 +275,9 @@ def write_json(file: Path, value: Mapping[str, Any]) -> None:
 def _write(file: Path, text: str) -> None:
     """Whole or not at all: under another name, then renamed."""
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
-    partial.write_text(text)
-    partial.replace(file)
+    try:
+        partial.write_text(text)
+        partial.replace(file)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from training.config import RunConfig
-from training.loss import mean_loss, token_loss
+from training.loss import mean_loss, supervised, token_loss
 from training.optimiser import FlatOptimiser, slots
 from training.tasks import IGNORE, Batch
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 CHUNK = 4096
 """Sequences, over all members, that one forward of an evaluation takes."""
+FEW = 0.9
+"""Share of supervised tokens below which a family's `forward_at` is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,6 +85,7 @@ class Stack:
             state=state,
         )
         self._trained = self._views(self._flat, leaf=True)
+        self._gradient: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.configs)
@@ -103,27 +107,40 @@ class Stack:
         or gradient is not finite; their parameters are spoilt, the others' are right.
         """
         tokens, positions, targets = self._tensors(batches)
-        forward = self.family.forward
-        if hasattr(self.family, "forward_last") and not (targets[..., :-1] != IGNORE).any():
-            forward, targets = self.family.forward_last, targets[..., -1:]  # type: ignore[attr-defined]
-        losses = mean_loss(forward(self._trained | self._frozen, tokens, positions), targets)
+        losses = self._losses(tokens, positions, targets)
         gradients = torch.autograd.grad(
             losses.sum(), list(self._trained.values()), allow_unused=True, materialize_grads=True
         )
         gradient = torch.cat([g.reshape(-1) for g in gradients])
+        self._gradient = gradient
         losses = losses.detach()
         diverged: dict[int, float] = {}
         if not math.isfinite(float(gradient.sum() + losses.sum())):
-            diverged = self._not_finite(losses, gradient)
+            norms = torch.tensor(self.gradient_norms(), dtype=torch.float64)
+            bad = ~(torch.isfinite(norms) & torch.isfinite(losses.cpu()))
+            diverged = {i: float(norms[i]) for i in torch.nonzero(bad).flatten().tolist()}
         with torch.no_grad():
             self._optimiser.update(self._flat, gradient, step)
         return losses.double().cpu(), diverged
 
-    def _not_finite(self, losses: Tensor, gradient: Tensor) -> dict[int, float]:
-        parts = [view.flatten(1).double() for view in self._views(gradient).values()]
-        norms = torch.cat(parts, dim=1).norm(dim=1)
-        bad = ~(torch.isfinite(norms) & torch.isfinite(losses))
-        return {i: float(norms[i]) for i in torch.nonzero(bad).flatten().tolist()}
+    def _losses(self, tokens: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
+        """Each member's loss (K,), with no more logits than it needs where the family can."""
+        family: Any = self.family
+        params = self._trained | self._frozen
+        if hasattr(family, "forward_last") and not (targets[..., :-1] != IGNORE).any():
+            return mean_loss(family.forward_last(params, tokens, positions), targets[..., -1:])
+        if hasattr(family, "forward_at"):
+            at, scored = supervised(targets)
+            if at.shape[1] < FEW * targets[0].numel():
+                return mean_loss(family.forward_at(params, tokens, positions, at), scored)
+        return mean_loss(family.forward(params, tokens, positions), targets)
+
+    def gradient_norms(self) -> list[float]:
+        """Each member's norm of the gradient of the last step; empty before the first."""
+        if self._gradient is None:
+            return []
+        parts = [view.flatten(1).double() for view in self._views(self._gradient).values()]
+        return torch.cat(parts, dim=1).norm(dim=1).tolist()
 
     def spoilt(self) -> list[int]:
         """Members with a parameter that is not finite."""

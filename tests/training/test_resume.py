@@ -1,6 +1,8 @@
 """A run that is stopped anywhere and called again ends with the bits of one that never stopped."""
 
+import errno
 import json
+import os
 import random
 import subprocess
 import sys
@@ -53,15 +55,16 @@ class Killed(BaseException):
     """Not an Exception, so that nothing on the way may catch it."""
 
 
-def stop_at_write(monkeypatch, number):
-    """Let Killed strike before the write or rename with this number."""
+def stop_at_write(monkeypatch, number, strike=Killed):
+    """Let `strike` come before the write or rename with this number, and all later ones if it is
+    an error: a full disk stays full."""
     count = [0]
 
     def guarded(original):
         def call(*args, **kwargs):
             count[0] += 1
-            if count[0] == number:
-                raise Killed
+            if count[0] == number or (0 < number < count[0] and strike is not Killed):
+                raise strike
             return original(*args, **kwargs)
 
         return call
@@ -99,6 +102,37 @@ def test_stopped_before_any_write_it_ends_with_the_same_bits(tmp_path, monkeypat
             with suppress(Killed):  # where few writes were left, it ends
                 go(root)
         assert [everything(run) for run in go(root)] == expected, f"stopped before write {number}"
+
+
+@pytest.mark.parametrize("number", range(9, 70, 6))
+def test_a_full_disk_is_one_line_and_the_next_call_goes_on(tmp_path, monkeypatch, number):
+    configs = three_members()
+    whole = [everything(run) for run in train_many(configs, root=tmp_path / "whole")]
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patch:
+        stop_at_write(patch, number, full)
+        with pytest.raises(ValueError, match=r" here | any more ") as caught:
+            train_many(configs, root=tmp_path)
+    assert "No space left on device" in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not [p for p in tmp_path.glob("study/**/.*") if p.name != ".lock"], (
+        "nothing half-written"
+    )
+    assert [everything(run) for run in train_many(configs, root=tmp_path)] == whole
+
+
+def test_files_that_the_system_does_not_let_grow(tmp_path):
+    """The limit of file sizes, in a process of its own, in the middle of metrics.jsonl."""
+    config = RunConfig(**{**BASE, "steps": 400, "eval_every": 5})
+    whole = train(config, root=tmp_path / "whole")
+    command = [sys.executable, "-c", LIMITED + CHILD, str(tmp_path)]
+    texts = json.dumps([config.canonical()])
+    done = subprocess.run([*command, texts], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "File too large" in done.stderr.strip().splitlines()[-1]
+    assert open_run(tmp_path / config.study / config.run_id).status["state"] == "running"
+    assert everything(train(config, root=tmp_path)) == everything(whole)
 
 
 def test_who_left_after_the_common_step_is_trained_again_with_the_others(tmp_path):
@@ -231,6 +265,10 @@ def test_two_processes_do_not_train_one_run(tmp_path):
             train(first, root=tmp_path, progress=stop)
 
 
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+"""
 CHILD = """
 import json, sys
 from training import RunConfig, train, train_many
