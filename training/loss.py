@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -25,6 +26,27 @@ def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
 def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Each member's mean over its supervised tokens, nats, (K,); NaN where it has none."""
     return _MeanLoss.apply(logits, targets)  # type: ignore[return-value]
+
+
+def supervised(targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each member's supervised tokens are and their targets: (K, count), (K, 1, count).
+
+    The first are indices into batch * time. Every sequence gets as many places as the one with
+    most, filled up with its token 0 and the target IGNORE: so count is batch times the task's
+    largest number but for freak batches, and a member's sums do not depend on the others' counts.
+    """
+    members, batch, time = targets.shape
+    flat = targets.reshape(-1, time)
+    kept = flat != IGNORE
+    place = kept.cumsum(1)
+    row, token = kept.nonzero(as_tuple=True)
+    place = place[row, token] - 1
+    sequence = torch.arange(batch, device=flat.device).repeat(members).unsqueeze(1) * time
+    at = sequence.repeat(1, int(kept.sum(1).max()))
+    at[row, place] += token
+    scored = torch.full_like(at, IGNORE)
+    scored[row, place] = flat[row, token]
+    return at.view(members, -1), scored.view(members, 1, -1)
 
 
 class _MeanLoss(Function):

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from training.families.base import read_out
-from training.loss import mean_loss, token_loss
+from training.loss import mean_loss, supervised, token_loss
 from training.tasks import IGNORE
 
 K, BATCH, TIME, V = 3, 4, 5, 6
@@ -66,3 +66,16 @@ def test_read_out_is_a_linear_map_with_the_vocabulary_first_in_memory():
         logits = read_out(h, weight, bias)
         torch.testing.assert_close(logits, expected + bias.unsqueeze(-2).unsqueeze(-2))
         assert logits.movedim(-1, len(lead)).is_contiguous()
+
+
+def test_supervised_tokens_are_found_and_the_rest_ignored():
+    _, targets = case()
+    targets[0, 0] = IGNORE
+    at, scored = supervised(targets)
+    most = int((targets != IGNORE).sum(2).max())
+    assert at.shape == (K, BATCH * most)
+    assert scored.shape == (K, 1, BATCH * most)
+    for one, places, found in zip(targets.flatten(1), at, scored[:, 0], strict=True):
+        real = found != IGNORE
+        assert torch.equal(one[places[real]], found[real])
+        assert sorted(places[real].tolist()) == (one != IGNORE).nonzero()[:, 0].tolist()

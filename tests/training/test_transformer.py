@@ -180,6 +180,50 @@ def test_rotary_positions_count_from_anywhere_and_sinusoidal_ones_do_not():
         assert torch.allclose(here, there, rtol=0, atol=1e-12) is same
 
 
+@pytest.mark.parametrize("family", CASES)
+def test_the_written_out_attention_has_the_gradient_of_the_tapped_one(family):
+    members = [random_params(family, seed) for seed in range(2)]
+    stacked = {
+        name: torch.stack([m[name] for m in members]).requires_grad_() for name in members[0]
+    }
+    tokens, positions = inputs(members=2)
+    values = [
+        family.forward(stacked, tokens, positions, *tap) for tap in ((), (lambda name, x: x,))
+    ]
+    slope = torch.randn(values[0].shape, generator=torch.Generator(), dtype=torch.float64)
+    gradients = [torch.autograd.grad((v * slope).sum(), list(stacked.values())) for v in values]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_logits_at_some_tokens_are_those_of_all(family):
+    members = [random_params(family, seed) for seed in range(2)]
+    stacked = {
+        name: torch.stack([m[name] for m in members]).requires_grad_() for name in members[0]
+    }
+    tokens, positions = inputs(members=2)
+    every = family.forward(stacked, tokens, positions).flatten(1, 2)
+    at = torch.randint(0, every.shape[1], (2, 9), generator=torch.Generator())
+    expected = every.gather(1, at[..., None].expand(-1, -1, every.shape[-1]))
+    some = family.forward_at(stacked, tokens, positions, at)[:, 0]
+    torch.testing.assert_close(some, expected)
+    slope = torch.randn(some.shape, generator=torch.Generator(), dtype=torch.float64)
+    gradients = [
+        torch.autograd.grad((v * slope).sum(), list(stacked.values())) for v in (some, expected)
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+def test_the_bias_of_the_keys_has_no_gradient_but_with_rotary_positions():
+    tokens, places = inputs()
+    for positions in POSITIONS:
+        family = Transformer(layers=1, heads=2, width=8, positions=positions)
+        params = {name: p.requires_grad_() for name, p in random_params(family).items()}
+        loss = family.forward(params, tokens, places).square().mean()
+        (slope,) = torch.autograd.grad(loss, [params["blocks.0.attn.b_K"]])
+        assert bool(slope.any()) is (positions == "rotary")
+
+
 def test_every_kind_of_position_but_the_learned_takes_longer_sequences():
     assert [family.any_length for family in CASES[-5:]] == [False, True, True, True, True]
     tokens, _ = inputs()

@@ -28,7 +28,9 @@ class Family(Protocol):
     (K, batch, time, vocabulary).
 
     A family may also have `forward_last(params, tokens, positions)`, the logits at the last
-    position alone, (..., batch, 1, vocabulary): training uses it where only that is supervised.
+    position alone, (..., batch, 1, vocabulary): training uses it where only that is supervised;
+    and `forward_at(params, tokens, positions, at)`, the logits (K, 1, count, vocabulary) at the
+    tokens `at` (K, count) of each member's batch * time: used where few are supervised.
     It may say with `any_length` whether it takes sequences longer than its task's; one that does
     not say is taken not to.
     """
@@ -61,13 +63,11 @@ def lookup(table: Tensor, index: Tensor) -> Tensor:
     """
     rows, width = table.shape[-2:]
     check_tokens(index, rows)
-    if table.ndim == 2:
-        return table[index]
-    members = len(table)
-    offset = (
-        torch.arange(members, device=index.device).view(members, *(1,) * (index.ndim - 1)) * rows
-    )
-    return table.reshape(members * rows, width)[index + offset]
+    if table.ndim > 2:
+        members = torch.arange(len(table), device=index.device) * rows
+        index = index + members.view(-1, *(1,) * (index.ndim - 1))
+    found = table.reshape(-1, width).index_select(0, index.reshape(-1))
+    return found.view(*index.shape, width)
 
 
 def check_tokens(index: Tensor, rows: int) -> None:

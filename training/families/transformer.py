@@ -212,7 +212,7 @@ class Transformer:
         tap: Tap,
         at: Tensor | None,
     ) -> Tensor:
-        """What the heads write (at the tokens `at`), from the residual (..., batch, time, width)."""
+        """What the heads write, at the tokens `at`, from the residual (..., batch, time, width)."""
         name = block + "attn."
         merged = torch.cat([params[f"{name}W_{side}"] for side in "QKV"], dim=-3)
         bias = None
