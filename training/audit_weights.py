@@ -209,7 +209,8 @@ def _descent(series: Series, sampler: Sampler, x: np.ndarray) -> Descent:
         others = [sampler({name: v.numpy() for name, v in params.items()}) for params in drawn]
         drawn_apart = np.stack(others).astype(np.float64)
         centre = drawn_apart[:UNRELATED].mean(axis=0)
-        return Descent(first, drawn_apart[UNRELATED:], centre, sampler.slices)
+        rate = 0.0 if config.optimiser.name == "sgd" else config.optimiser.lr
+        return Descent(first, drawn_apart[UNRELATED:], centre, sampler.slices, rate)
     rng = np.random.Generator(np.random.Philox(0))
     centre = np.zeros(len(first))
     unrelated = np.tile(first.astype(np.float64), (UNRELATED, 1))

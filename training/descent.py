@@ -23,8 +23,9 @@ NEARER = 0.5
 what is wrong). Healthy runs come nearer all the time: the ratio was never below 0.96."""
 LEAP = 5.0
 """The last step has no way back: it jumps if its move is this many times the longest before."""
-SMALL = 64
-"""Tensors with fewer entries than this are judged with the others only: they may turn back."""
+SMALL = 256
+"""Tensors with fewer sampled entries than this jump with the others only: a bias may rise and fall
+between two steps. Descent is not judged by fewer than a quarter of it."""
 DEVIATIONS = 5.0
 """Correlation with the first step, in standard deviations of that of unrelated starts."""
 MEMORY = 0.3
@@ -32,6 +33,9 @@ MEMORY = 0.3
 the highest learning rates healthy runs fall to 0.13 while their starts' threshold is 0.10."""
 GAP = 1024
 """More steps than this between two kept ones may forget everything: they are not compared."""
+REACH = 5.0
+"""Nor are two between which Adam could move every entry by this many times the spread of the start
+(the learning rate times the steps): at 0.1 and above, healthy runs forget their start so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,10 @@ def _leap(x: np.ndarray, steps: Sequence[int]) -> Iterator[tuple[int, float]]:
     if len(x) < 4:
         return
     move, gap = np.linalg.norm(np.diff(x, axis=0), axis=1), np.diff(steps)
-    ordinary = move[:-1].max() * max(1.0, gap[-1] / gap[:-1].max())
+    longer = gap[-1] / gap[:-1].max()
+    if longer > 2:
+        return  # an onset may grow without bound in it
+    ordinary = move[:-1].max() * max(1.0, longer)
     if move[-1] > LEAP * ordinary and move[-1] > 1e-3 * np.linalg.norm(x[-1]):
         yield len(x) - 1, float(move[-1] / max(ordinary, 1e-30))
 
@@ -107,6 +114,7 @@ class Descent:
     their law: other seeds of the same family, or the first with each tensor's entries shuffled.
     centre: (n,) what all starts share, taken off everything before it is correlated; drawn apart
     from `unrelated`, so that what is left of its own chance is in all correlations alike.
+    rate: how far one step may move an entry, Adam's learning rate; 0 where it is not known.
     Tensors whose start is not drawn (zeros, ones) say nothing and are left out.
     """
 
@@ -116,8 +124,9 @@ class Descent:
         unrelated: np.ndarray,
         centre: np.ndarray,
         tensors: Mapping[str, slice],
+        rate: float = 0.0,
     ) -> None:
-        self._centre = centre
+        self._centre, self._rate = centre, rate
         self._first = first - centre
         spread = {name: _norm(self._first[part]) for name, part in tensors.items()}
         size = {name: _norm(first[part]) for name, part in tensors.items()}
@@ -127,7 +136,7 @@ class Descent:
     @property
     def applicable(self) -> bool:
         """False for a start that nothing was drawn for, such as zeros."""
-        return sum(part.stop - part.start for part in self._drawn) >= SMALL
+        return sum(part.stop - part.start for part in self._drawn) >= SMALL // 4
 
     def correlation(self, a: np.ndarray, b: np.ndarray) -> float:
         """Mean over tensors, by size, of the cosine between two centred samples."""
@@ -161,7 +170,10 @@ class Descent:
         return float(np.mean(null)) + DEVIATIONS * max(float(np.std(null)), 0.004)
 
     def _judges(self, here: np.ndarray, threshold: float, gap: int) -> bool:
-        return gap <= GAP and self._expected(here) > 2 * threshold
+        size = sum(part.stop - part.start for part in self._drawn)
+        spread = np.sqrt(sum(_norm(self._first[part]) ** 2 for part in self._drawn) / size)
+        near = gap <= GAP and self._rate * gap <= REACH * spread
+        return near and self._expected(here) > 2 * threshold
 
     def _expected(self, here: np.ndarray) -> float:
         """What is left of the first step in a descendant of this size that moved at random."""

@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_torch
 
-from training import RunConfig, audit, open_run, train, train_many
+from training import RunConfig, audit, open_run, prune, train, train_many
 from training.checkpoint import arrays_hash
 from training.finding import KINDS
 
@@ -332,13 +332,16 @@ def test_nothing_to_look_at(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", ["dense_ssm", "transformer", "recall"])
-@pytest.mark.parametrize("rate", [0.3, 1, 10])
+@pytest.mark.parametrize("rate", [0.3, 10])
 def test_nothing_is_found_in_long_healthy_runs(tmp_path, cell, rate):
-    """Far from step 0, at rates up to where training breaks."""
+    """Far from step 0, at ordinary rates and where training nearly breaks."""
     lr = CELLS[cell][2] * rate
     grid = [{"init": s, "data": s} for s in range(3)]
     train_many(
-        [config(cell, steps=3000, optimiser={"lr": lr}, seeds=seeds) for seeds in grid],
+        [config(cell, steps=2000, optimiser={"lr": lr}, seeds=seeds) for seeds in grid],
         root=tmp_path,
     )
     assert audit(tmp_path).findings == ()
+    for every in (256, 1024):
+        prune(tmp_path, keep="every", every=every)
+        assert audit(tmp_path).findings == (), "kept more sparsely"
