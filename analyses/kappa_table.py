@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analyses.claim import Claim
+from analyses.kappa_claims import Searches, kappa_claims
 from training import NStar, SharingFactor
 from training.config import SCHEMA_VERSION
 from training.kappa_interval import kappa_intervals
@@ -30,12 +32,8 @@ def kappa_table(study: KappaStudy, root: str | Path) -> list[dict[str, Any]]:
     largest size; bottom: that succeeded at the smallest. causes: search, then size, to why it
     failed.
     """
-    rows = []
-    for cell in study.cells:
-        found = searches_of_cell(study, cell, Path(root))
-        if found is not None:
-            rows += _rows(study, cell, found)
-    return rows
+    found = _finished(study, Path(root))
+    return [r for cell in study.cells if cell.name in found for r in _rows(study, cell, found)]
 
 
 def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -60,8 +58,8 @@ def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 def write_table(study: KappaStudy, root: str | Path) -> dict[str, Any]:
     """Write table.json and table.parquet into the study's folder; returns what the JSON holds.
 
-    rows; missing: searches that are not on record yet; failures: those of them that failed, with
-    a sentence.
+    rows; claims: those that the finished cells bear on (analyses/kappa_claims.py); missing:
+    searches that are not on record yet; failures: those of them that failed, with a sentence.
     """
     root = Path(root)
     folder = root / study.study
@@ -71,6 +69,7 @@ def write_table(study: KappaStudy, root: str | Path) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "study": study.study,
         "rows": kappa_table(study, root),
+        "claims": [claim.record() for claim in _claims(study, root) if claim.comparisons],
         "missing": [job.name for job in missing],
         "failures": {name: said for name, said in failures.items() if said},
     }
@@ -81,10 +80,25 @@ def write_table(study: KappaStudy, root: str | Path) -> dict[str, Any]:
     return table
 
 
-def _rows(
-    study: KappaStudy, cell: Cell, found: Mapping[int, Mapping[str, NStar]]
-) -> list[dict[str, Any]]:
+def _finished(study: KappaStudy, root: Path) -> dict[str, Searches]:
+    """What was found, of every cell whose every search is on record."""
+    found = {cell.name: searches_of_cell(study, cell, root) for cell in study.cells}
+    return {name: searches for name, searches in found.items() if searches is not None}
+
+
+def _claims(study: KappaStudy, root: Path) -> tuple[Claim, ...]:
+    found = _finished(study, root)
+    factors = {
+        cell.name: SharingFactor.of(study.config(cell), found[cell.name])
+        for cell in study.cells
+        if cell.name in found and cell.searches == "all"
+    }
+    return kappa_claims(found, factors)
+
+
+def _rows(study: KappaStudy, cell: Cell, every: Mapping[str, Searches]) -> list[dict[str, Any]]:
     task: Any = cell.task
+    found = every[cell.name]
     head = {
         "cell": cell.name,
         "task": getattr(task, "label", type(task).__name__),

@@ -12,13 +12,14 @@ a range; the interval goes from the low ends of the draws to their high ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from training.n_star import NStar
-from training.replicate import Replicate, separate_size
+from training.replicate import Replicate, prefix_size, separate_size
 from training.tasks.base import generator
 
 DRAWS = 2000
@@ -43,6 +44,11 @@ def kappa_intervals(replicates: Sequence[Replicate], seed: int = 0) -> tuple[Int
 def ratio_interval(pairs: Sequence[tuple[NStar, NStar]], seed: int = 0) -> Interval:
     """Of the geometric mean over data seeds of one N* over another, one pair per data seed; 95%."""
     return _bootstrap(pairs, _pair_logs, seed)[0]
+
+
+def prefix_interval(replicates: Sequence[Replicate], seed: int = 0) -> Interval:
+    """Of the geometric mean of `prefix_size` over N*_joint; 95%."""
+    return _bootstrap(replicates, _prefix_logs, seed)[0]
 
 
 def interval_covers(replicates: Sequence[Replicate]) -> tuple[str, ...]:
@@ -102,27 +108,38 @@ def _pair_logs(pair: tuple[NStar, NStar], count: int, draw: np.random.Generator)
         return np.log(np.stack([above_low / below_high, above_high / below_low]))
 
 
+def _prefix_logs(replicate: Replicate, count: int, draw: np.random.Generator) -> np.ndarray:
+    alone = {n: draw_n_star(star, count, draw) for n, star in replicate.alone.items()}
+    joint_low, joint_high = draw_n_star(replicate.joint, count, draw)
+    low, high = (_needed(alone, replicate.pools, end, prefix_size) for end in (0, 1))
+    with np.errstate(divide="ignore"):
+        return np.log(np.stack([low / joint_high, high / joint_low]))
+
+
+def _needed(
+    alone: Mapping[int, Range], pools: Mapping[int, int], end: int, size: Callable[..., np.ndarray]
+) -> np.ndarray:
+    """`size` of one end of the draws; infinite where a length needs more than there is."""
+    values = {n: np.minimum(ends[end], float(pools[n])) for n, ends in alone.items()}
+    unbounded = np.any([np.isinf(ends[end]) for ends in alone.values()], axis=0)
+    return np.where(unbounded, np.inf, size(values, pools))
+
+
 def _kappa_logs(replicate: Replicate, count: int, draw: np.random.Generator) -> np.ndarray:
     """Of kappa and of its ratio to kappa_sep."""
-    lengths = list(replicate.alone)
-    alone = {n: draw_n_star(replicate.alone[n], count, draw) for n in lengths}
+    alone = {n: draw_n_star(star, count, draw) for n, star in replicate.alone.items()}
     joint_low, joint_high = draw_n_star(replicate.joint, count, draw)
-
-    def separate(end: int) -> np.ndarray:
-        values = {n: np.minimum(alone[n][end], float(replicate.pools[n])) for n in lengths}
-        size = separate_size(values, replicate.pools, replicate.distribution)
-        unbounded = np.any([np.isinf(alone[n][end]) for n in lengths], axis=0)
-        return np.where(unbounded, np.inf, size)
-
-    low, high = (sum(alone[n][end] for n in lengths) for end in (0, 1))
+    size = partial(separate_size, distribution=replicate.distribution)
+    separate_low, separate_high = (_needed(alone, replicate.pools, end, size) for end in (0, 1))
+    low, high = (sum(ends[end] for ends in alone.values()) for end in (0, 1))
     with np.errstate(divide="ignore"):
         return np.log(
             np.stack(
                 [
                     low / joint_high,
-                    separate(0) / joint_high,
+                    separate_low / joint_high,
                     high / joint_low,
-                    separate(1) / joint_low,
+                    separate_high / joint_low,
                 ]
             )
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +27,48 @@ def separate_size(
 
     Errors: ValueError for a length that needs more than its pool.
     """
-    for n, needed in n_star.items():
-        if np.any(np.asarray(needed) > float(pools[n])):
-            raise ValueError(f"n_star: length {n} got {needed}, allowed up to its pool {pools[n]}")
+    _check_pools(n_star, pools)
     if distribution == "short_to_long":
         longest = max(n_star)
         return sum(pools[n] for n in n_star if n != longest) + n_star[longest]
     level = np.max(np.stack(list(n_star.values())), axis=0)
     total = np.sum([np.minimum(level, float(pools[n])) for n in n_star], axis=0)
     return total if np.ndim(total) else int(total)
+
+
+def prefix_size(n_star: Mapping[int, Any], pools: Mapping[int, int]) -> Any:
+    """The joint size at which every length n has N*_n sequences of its own length or longer.
+
+    What lengths need together if step k is learnt by itself from every sequence that has a step k,
+    as aligned chain of thought supervises it: a longer sequence counts for all shorter lengths.
+    Uniform lengths, as in `separate_size`: at level c, length m has min(pool_m, c) sequences.
+
+    n_star, pools, errors: as in `separate_size`.
+    """
+    _check_pools(n_star, pools)
+    lengths = sorted(n_star)
+    level = np.zeros_like(np.asarray(n_star[lengths[0]], dtype=np.float64))
+    for n in lengths:
+        level = np.maximum(level, _level(n_star[n], [pools[m] for m in lengths if m >= n]))
+    total = np.sum([np.minimum(level, float(pools[m])) for m in lengths], axis=0)
+    return total if np.ndim(total) else int(np.ceil(total))
+
+
+def _level(needed: Any, pools: Sequence[int]) -> np.ndarray:
+    """The least c with sum_m min(pool_m, c) >= needed; needed is at most the pools together."""
+    ascending = sorted(map(float, pools))
+    level, used = np.zeros_like(np.asarray(needed, dtype=np.float64)), 0.0
+    for index, pool in enumerate(ascending):
+        share = (needed - used) / (len(ascending) - index)
+        level = np.where(share > level, np.minimum(share, pool), level)
+        used += pool
+    return level
+
+
+def _check_pools(n_star: Mapping[int, Any], pools: Mapping[int, int]) -> None:
+    for n, needed in n_star.items():
+        if np.any(np.asarray(needed) > float(pools[n])):
+            raise ValueError(f"n_star: length {n} got {needed}, allowed up to its pool {pools[n]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from training.config import RunConfig
 from training.families import DenseSSM
 from training.kappa_search import sharing_factor
 from training.n_star import NStar
-from training.replicate import BOUNDS, Replicate, separate_size
+from training.replicate import BOUNDS, Replicate, prefix_size, separate_size
 from training.sample_size import size_grid
 from training.sharing_factor import SharingFactor, searches_of
 from training.tasks import ModularAddition
@@ -266,3 +266,21 @@ def test_finished_searches_make_a_factor_only_if_all_are_there():
 def test_impossible_cells_are_named(tmp_path, change, arguments, word):
     with pytest.raises(ValueError, match=word):
         sharing_factor(CELL.replace(**change), root=tmp_path, lrs=(1e-2,), seeds=(0,), **arguments)
+
+
+def test_steps_learnt_one_by_one_need_the_least_size_with_enough_of_each(seed=0):
+    """Against a search over levels c: length n is taught by all sequences as long or longer."""
+    rng = np.random.default_rng(seed)
+    levels = np.arange(0, 60, 0.05)
+    for _ in range(200):
+        pools = {n: int(rng.integers(5, 60)) for n in (3, 4, 5)}
+        alone = {n: int(rng.integers(1, pool + 1)) for n, pool in pools.items()}
+        counts = {n: np.minimum(pool, levels) for n, pool in pools.items()}
+        taught = {n: sum(counts[m] for m in pools if m >= n) for n in pools}
+        enough = np.all([taught[n] >= alone[n] - 1e-9 for n in pools], axis=0)
+        least = sum(counts.values())[np.argmax(enough)]
+        assert abs(prefix_size(alone, pools) - least) <= 1
+        assert prefix_size(alone, pools) <= separate_size(alone, pools)
+    assert prefix_size({4: 75, 5: 58, 6: 45}, {4: 205, 5: 824, 6: 3896}) == 135
+    with pytest.raises(ValueError, match="got 101"):
+        prefix_size({3: 101, 4: 1, 5: 1}, POOLS)
