@@ -1,9 +1,9 @@
 """Do the weights of successive steps belong to one training? Jumps, and descent from the first.
 
-Samples (steps, n) of the weights stand for all of them. Nothing is assumed of the optimiser but
-that a step starts from the one before; the figures at the constants were measured on 50 healthy
-runs (transformers, dense state-space models and attention on associative recall; adam, adamw with
-decay up to 1, sgd with momentum up to the edge of divergence; batches of 1 to 512).
+Samples (steps, n) of the weights stand for all of them. The constants were set on 55 healthy runs
+(transformers, dense state-space models, attention on associative recall; adam, adamw with decay up
+to 1, sgd with momentum up to the edge of divergence; rates of 1e-9 to 30, batches of 1 to 512) and
+385 thinnings of their steps, in which nothing is found.
 """
 
 from __future__ import annotations
