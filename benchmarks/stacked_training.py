@@ -243,8 +243,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for r in results:
         asked = f" (asked {r.target:g})" if r.target else ""
         print(
-            f"{r.cell:24s} {r.members} members x{r.ratio:.2f}{asked}: {1e3 * r.stacked_seconds:.2f} ms against "
-            f"{1e3 * r.single_seconds:.2f} ms; {100 * r.peak_share:.0f}% of the peak, "
+            f"{r.cell:24s} {r.members} members x{r.ratio:.2f}{asked}: "
+            f"{1e3 * r.stacked_seconds:.2f} ms against {1e3 * r.single_seconds:.2f} ms; "
+            f"{100 * r.peak_share:.0f}% of the peak, "
             f"{100 * r.product_rate:.0f}% inside products; losses differ by {r.loss_gap:.0e}"
         )
         print("  " + ", ".join(f"{name} {100 * share:.0f}%" for name, share in r.shares.items()))

@@ -150,6 +150,20 @@ def test_taps_have_the_promised_names_and_each_can_change_the_logits():
         assert (edited - clean).abs().max() > 1e-4, name
 
 
+def test_the_written_out_gradient_is_that_of_the_steps_with_their_hooks():
+    members = [random_params(seed=seed) for seed in range(2)]
+    stacked = {
+        name: torch.stack([m[name] for m in members]).requires_grad_() for name in members[0]
+    }
+    tokens, positions = inputs(members=2)
+    values = [
+        FAMILY.forward(stacked, tokens, positions, *tap) for tap in ((), (lambda name, x: x,))
+    ]
+    torch.testing.assert_close(*values)
+    gradients = [torch.autograd.grad(v.square().mean(), list(stacked.values())) for v in values]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
 def test_what_a_state_hook_returns_is_what_the_next_step_starts_from():
     family = Mamba(width=4, state=2, conv=1)
     p, (tokens, positions) = random_params(family), inputs()

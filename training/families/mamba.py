@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from training.families.base import Params, Tap, lookup, no_tap
@@ -132,7 +135,26 @@ class Mamba:
         read = _linear(u, p["x_proj.weight"])
         low, enter, leave = read.split([self._rank, self.state, self.state], dim=-1)
         step = functional.softplus(_linear(low, p["dt_proj.weight"]) + _spread(p["dt_proj.bias"]))
-        decay = torch.exp(step[..., None] * -_spread(p["A_log"].exp(), before=-3))
+        rate = -p["A_log"].exp()
+        if tap is no_tap:
+            seen: Tensor = _Scan.apply(step, rate, u, enter, leave)  # type: ignore[assignment]
+        else:
+            seen = self._step_by_step(step, rate, u, enter, leave, block, tap)
+        y = seen + _spread(p["D"]) * u
+        return _linear(y * functional.silu(gate), p["out_proj.weight"])
+
+    def _step_by_step(
+        self,
+        step: Tensor,
+        rate: Tensor,
+        u: Tensor,
+        enter: Tensor,
+        leave: Tensor,
+        block: str,
+        tap: Tap,
+    ) -> Tensor:
+        """s_t C_t (..., batch, time, E), each state handed to its hook."""
+        decay = torch.exp(step[..., None] * _spread(rate, before=-3))
         enters = (step * u)[..., None] * enter[..., None, :]
         state = torch.zeros_like(enters.select(-3, 0))
         seen = []
@@ -140,8 +162,7 @@ class Mamba:
         for t, (keep, add, out) in enumerate(pairs):
             state = tap(f"{block}hook_state.{t}", keep * state + add)
             seen.append((state @ out[..., None]).squeeze(-1))
-        y = torch.stack(seen, dim=-2) + _spread(p["D"]) * u
-        return _linear(y * functional.silu(gate), p["out_proj.weight"])
+        return torch.stack(seen, dim=-2)
 
 
 _LEAVES = (
@@ -180,3 +201,47 @@ def _convolve(u: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     for j, tap in enumerate(taps):
         out = out + padded.narrow(-2, j, time) * tap
     return out
+
+
+class _Scan(Function):
+    """s_t C_t of the recurrence, with its gradient written out: what is kept is the decays and
+    states alone, and a step works on memory that is still in the cache."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, step: Tensor, rate: Tensor, u: Tensor, enter: Tensor, leave: Tensor
+    ) -> Tensor:
+        """step, u (..., batch, time, E), rate (..., E, S), enter, leave (..., batch, time, S)."""
+        rates = rate.unsqueeze(-3)
+        time, size = u.shape[-2], (*u.shape[:-2], *rate.shape[-2:])
+        decays, states = u.new_empty(time, *size), u.new_zeros(time + 1, *size)
+        adds, seen = (step * u).unsqueeze(-1), []
+        for t in range(time):
+            torch.mul(step[..., t, :, None], rates, out=decays[t]).exp_()
+            torch.mul(decays[t], states[t], out=states[t + 1])
+            states[t + 1].addcmul_(adds[..., t, :, :], enter[..., t, None, :])
+            seen.append((states[t + 1] * leave[..., t, None, :]).sum(-1))
+        ctx.save_for_backward(step, rate, u, enter, leave, decays, states)
+        return torch.stack(seen, dim=-2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        step, rate, u, enter, leave, decays, states = ctx.saved_tensors
+        (g,) = gradients
+        rates = rate.unsqueeze(-3)
+        d_step, d_add = torch.empty_like(step), torch.empty_like(step)
+        d_enter, d_leave = torch.empty_like(enter), torch.empty_like(leave)
+        d_rate, ds = torch.zeros_like(rate), torch.zeros_like(states[0])
+        added = step * u
+        for t in reversed(range(len(decays))):
+            out = g[..., t, :, None]
+            d_leave[..., t, :] = (out.mT @ states[t + 1]).squeeze(-2)
+            ds.addcmul_(out, leave[..., t, None, :])
+            d_add[..., t, :] = (ds * enter[..., t, None, :]).sum(-1)
+            d_enter[..., t, :] = (added[..., t, None, :] @ ds).squeeze(-2)
+            ds.mul_(decays[t])
+            through = ds * states[t]
+            d_step[..., t, :] = (through * rates).sum(-1)
+            d_rate += through.mul_(step[..., t, :, None]).sum(-3)
+        return d_step.addcmul_(d_add, u), d_rate, d_add.mul_(step), d_enter, d_leave
