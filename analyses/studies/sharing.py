@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from analyses.circuit_facts import circuit_facts, figures_of, label
-from analyses.figures import PALETTE, Figure, canvas, svg
+from analyses.figures import Figure
+from analyses.kappa_figure import Mark, kappa_drawing
 from analyses.settings import Cell, Settings
 from analyses.studies.base import Progress, Section, interval
 from circuits.length_matrix import MINIMUM_ACCURACY
@@ -142,55 +142,30 @@ def _meeting(facts: dict) -> str:
 
 
 def _kappa_figure(cells: list[dict]) -> Figure:
-    rows = []
-    with canvas(height=0.9 + 0.45 * len(cells)) as (figure, (axis,)):
-        names = []
-        for index, cell in enumerate(cells):
-            k = cell["kappa"]
-            layout = "" if k["format"] == "acot" else f", {k['layout']}"
-            lengths = ", ".join(map(str, k["lengths"]))
-            names.append(f"{k['family']} {k['format']}{layout}\n{k['task']}, lengths {lengths}")
-            if k["kappa_sep"] is not None:
-                axis.plot(
-                    k["kappa_sep"], index, "D", mfc="none", color=PALETTE[1], ms=7,
-                    label="kappa_sep" if not index else None,
-                )  # fmt: skip
-            if k["kappa"] is not None:
-                if k["kappa_interval"]:
-                    axis.plot(k["kappa_interval"], [index, index], color=PALETTE[0], lw=1)
-                axis.plot(
-                    k["kappa"], index, "o", color=PALETTE[0], ms=6,
-                    label="kappa" if not index else None,
-                )  # fmt: skip
-                axis.annotate(
-                    f"{k['bound'] if k['bound'] != '=' else ''} {k['kappa']:.2f}",
-                    (k["kappa"], index - 0.18),
-                    ha="center",
-                )
-            rows.append(
-                {
-                    "cell": f"{k['family']} {k['task']} {k['format']} {k['layout']}",
-                    **{f"N* at {n}": v for n, v in k["n_star"].items()},
-                    "N* joint": k["n_star_joint"],
-                    "kappa": k["kappa"],
-                    "bound": k["bound"],
-                    "kappa_low": k["kappa_interval"][0],
-                    "kappa_high": k["kappa_interval"][1],
-                    "N_sep": k["n_sep"],
-                    "kappa_sep": k["kappa_sep"],
-                    "kappa / kappa_sep": k["ratio"],
-                }
-            )
-        axis.axvline(1, color="black", lw=0.6, ls=":")
-        axis.set(xlabel="sharing factor", xscale="log", ylim=(len(cells) - 0.5, -0.6))
-        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.set_yticks(range(len(cells)), names)
-        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-        drawing = svg(figure)
+    rows, marks = [], []
+    for k in (cell["kappa"] for cell in cells):
+        layout = "" if k["format"] == "acot" else f", {k['layout']}"
+        lengths = ", ".join(map(str, k["lengths"]))
+        name = f"{k['family']} {k['format']}{layout}\n{k['task']}, lengths {lengths}"
+        low, high = k["kappa_interval"]
+        known = {key: k[key] for key in ("kappa", "bound", "kappa_sep")}
+        marks.append(Mark(name=name, low=low, high=high, **known))
+        rows.append(
+            {
+                "cell": f"{k['family']} {k['task']} {k['format']} {k['layout']}",
+                **{f"N* at {n}": v for n, v in k["n_star"].items()},
+                "N* joint": k["n_star_joint"],
+                "kappa": k["kappa"],
+                "bound": k["bound"],
+                "kappa_low": low,
+                "kappa_high": high,
+                "N_sep": k["n_sep"],
+                "kappa_sep": k["kappa_sep"],
+                "kappa / kappa_sep": k["ratio"],
+            }
+        )
     return Figure(
-        svg=drawing,
+        svg=kappa_drawing(marks),
         alt="kappa beside kappa_sep for each cell. " + " ".join(c["sentence"] for c in cells),
         caption="Dots: kappa, with the range its search grid leaves open. Diamonds: kappa_sep.",
         table=pd.DataFrame(rows),
