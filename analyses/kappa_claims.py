@@ -15,8 +15,8 @@ from scipy.stats import rankdata
 
 from analyses.claim import Claim, Comparison
 from training import NStar, SharingFactor
-from training.kappa_interval import kappa_intervals, prefix_interval, ratio_interval
-from training.replicate import prefix_size
+from training.sharing.interval import kappa_intervals, prefix_interval, ratio_interval
+from training.sharing.replicate import prefix_size
 from training.tasks.base import generator
 
 ABOUT = 1.5
@@ -92,10 +92,11 @@ def _alone(family: str, form: str, length: int) -> tuple[str, str]:
 
 
 def _cot_against_acot(study: _Study) -> Iterator[Comparison]:
-    yield from study.ratio(
-        "transformer, N* with ACoT over N* with CoT",
-        _joint("transformer", "acot"), _joint("transformer", "cot"), MORE,
-    )  # fmt: skip
+    for cells, group in (("Z4-transformer", "Z_4"), ("deep-transformer", "Z_5")):
+        yield from study.ratio(
+            f"transformer on {group}, N* with ACoT over N* with CoT",
+            (f"{cells}-acot", "joint"), (f"{cells}-cot", "joint"), MORE,
+        )  # fmt: skip
 
 
 def _recurrent_formats(study: _Study) -> Iterator[Comparison]:
@@ -188,7 +189,7 @@ def _layout(study: _Study) -> Iterator[Comparison]:
 
 
 def _prefixes(study: _Study) -> Iterator[Comparison]:
-    cell = "Z4-transformer-acot"
+    cell = "deep-transformer-acot"
     if cell not in study.factors:
         study.missing.add(cell)
         return

@@ -13,11 +13,11 @@ from analyses.claim import Claim
 from analyses.kappa_claims import Searches, kappa_claims
 from training import NStar, SharingFactor
 from training.config import SCHEMA_VERSION
-from training.kappa_interval import kappa_intervals
-from training.kappa_study import Cell, KappaStudy
 from training.naming import describe
 from training.run import write_json
-from training.study_folder import read_failure, read_search, searches_of_cell
+from training.sharing.interval import kappa_intervals
+from training.studies.folder import read_failure, read_search, searches_of_cell
+from training.studies.study import Cell, KappaStudy
 
 TABLE, JSON = "table.parquet", "table.json"
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from training import SEARCHES, RunConfig, searches_of, train_many
 from training.naming import describe
-from training.sample_size import second_start, size_grid
+from training.sharing.sample_size import second_start, size_grid
 
 CURVES = Path(__file__).with_name("curves")
 RULES = ("leader", "together", "to the end")

@@ -1,21 +1,21 @@
 """Makes evidence: tasks, model families, runs and their checkpoints, N* and kappa."""
 
-from training.audit import Audit, audit
-from training.beyond import accuracy_beyond
+from training.audits.audit import Audit, audit
 from training.checkpoint import Checkpoint
 from training.config import ConfigError, RunConfig
 from training.engine import train, train_many
 from training.families import FAMILIES, LSTM, AttentionOnly, DenseSSM, Mamba, Transformer
-from training.kappa_search import sharing_factor
-from training.kappa_study import KappaStudy, preset, presets
-from training.n_star import NStar
 from training.prune import Pruned, prune
 from training.run import Run, open_run
-from training.sample_size import sample_size
-from training.scale_out import run_study
-from training.searches import SEARCHES
-from training.sharing_factor import SharingFactor, searches_of
-from training.study_status import StudyStatus, study_status
+from training.sharing.beyond import accuracy_beyond
+from training.sharing.factor import SharingFactor, searches_of
+from training.sharing.n_star import NStar
+from training.sharing.sample_size import sample_size
+from training.sharing.search import sharing_factor
+from training.sharing.searches import SEARCHES
+from training.studies.scale_out import run_study
+from training.studies.status import StudyStatus, study_status
+from training.studies.study import KappaStudy, preset, presets
 from training.tasks import (
     TASKS,
     AssociativeRecall,

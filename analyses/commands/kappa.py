@@ -16,8 +16,8 @@ from analyses.commands.base import Json, bars, find_own_modules
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from training.kappa_study import KappaStudy
-    from training.scale_out import Update
+    from training.studies.scale_out import Update
+    from training.studies.study import KappaStudy
 
 EXAMPLES = (
     "Examples: kappalens kappa --preset small --dry-run | kappalens kappa --preset small | "
@@ -56,7 +56,7 @@ def kappa(
         _say(_plan(study, root, cells), json_, _plan_text)
         return
     from analyses.kappa_table import write_table
-    from training.scale_out import run_study
+    from training.studies.scale_out import run_study
 
     with _watching(study, root, quiet=json_) as watch:
         failures = run_study(
@@ -73,8 +73,8 @@ def kappa(
 
 
 def _study(preset: str | None, config: Path | None) -> KappaStudy:
-    from training.kappa_study import KappaStudy, presets
-    from training.kappa_study import preset as load
+    from training.studies.study import KappaStudy, presets
+    from training.studies.study import preset as load
 
     if (preset is None) == (config is None):
         raise ValueError(
@@ -89,8 +89,8 @@ def _say(value: dict[str, Any], json_: bool, text: Callable[[dict[str, Any]], st
 
 def _plan(study: KappaStudy, root: Path, cells: Sequence[str] | None) -> dict[str, Any]:
     """What is left to do, by cell and together."""
-    from training.estimate import NOTHING, estimate
-    from training.scale_out import left_to_do
+    from training.studies.estimate import NOTHING, estimate
+    from training.studies.scale_out import left_to_do
 
     left = left_to_do(study, root, cells)
     estimates = estimate(study, left)

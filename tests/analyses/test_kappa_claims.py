@@ -9,8 +9,8 @@ import pytest
 from analyses.claim import CONFIRMED, CONTRADICTED, NOT_MEASURED, UNDETERMINED, Claim, Comparison
 from analyses.kappa_claims import kappa_claims, rank_correlation
 from training import NStar, SharingFactor
-from training.replicate import Replicate
-from training.sample_size import size_grid
+from training.sharing.replicate import Replicate
+from training.sharing.sample_size import size_grid
 
 POOLS = {4: 205, 5: 824, 6: 3896}
 SHARED = {4: 75, 5: 75, 6: 75, "joint": 75}
@@ -53,6 +53,14 @@ def factor(found, form="cot"):
     )  # fmt: skip
 
 
+def transformers(cot, acot):
+    return {
+        f"{size}-transformer-{form}": values
+        for size in ("Z4", "deep")
+        for form, values in (("cot", cot), ("acot", acot))
+    }
+
+
 def judged(cells, beyond=None):
     """Verdict by number, of cells given as name to N*."""
     beyond = beyond or {}
@@ -82,18 +90,17 @@ def test_planted_interference_and_its_absence():
 
 
 def test_order_of_formats():
-    cells = {"Z4-transformer-cot": APART, "Z4-transformer-acot": FIGHTING}
+    cells = transformers(APART, FIGHTING)
     assert judged(cells)["3.1"].verdict == CONFIRMED
-    swapped = {"Z4-transformer-cot": FIGHTING, "Z4-transformer-acot": APART}
-    assert judged(swapped)["3.1"].verdict == CONTRADICTED
-    (comparison,) = judged(cells)["3.1"].comparisons
+    assert judged(transformers(FIGHTING, APART))["3.1"].verdict == CONTRADICTED
+    comparison = judged(cells)["3.1"].comparisons[0]
     assert comparison.value == pytest.approx(1349 / 215)
     assert comparison.low < comparison.value < comparison.high
 
 
 def test_a_censored_search_is_a_bound_and_not_a_number():
-    cells = {"Z4-transformer-cot": APART, "Z4-transformer-acot": FIGHTING | {"joint": None}}
-    (comparison,) = judged(cells)["3.1"].comparisons
+    cells = transformers(APART, FIGHTING | {"joint": None})
+    comparison = judged(cells)["3.1"].comparisons[0]
     assert comparison.value is None
     assert comparison.high == math.inf
     assert comparison.low > 10
@@ -104,7 +111,7 @@ def test_a_censored_search_is_a_bound_and_not_a_number():
 def test_what_is_not_there_is_not_judged():
     claims = judged({"Z4-transformer-cot": FIGHTING})
     assert claims["3.1"].verdict == NOT_MEASURED
-    assert claims["3.1"].missing == ("Z4-transformer-acot",)
+    assert "Z4-transformer-acot" in claims["3.1"].missing
     assert claims["4.1"].missing == ("Z4-transformer-acot", "Z4-transformer-outcome")
     assert claims["4.1"].verdict == NOT_MEASURED
     assert claims["4.1"].comparisons, "what was measured is still told"
@@ -118,8 +125,8 @@ def test_the_layout_claim_needs_both_sides():
 
 def test_steps_learnt_one_by_one_need_what_the_prefix_claim_says():
     alone = {4: 75, 5: 75, 6: 75}
-    assert judged({"Z4-transformer-acot": {**alone, "joint": 215}})["prefix"].verdict == CONFIRMED
-    far = judged({"Z4-transformer-acot": {**alone, "joint": 58}})["prefix"]
+    assert judged({"deep-transformer-acot": {**alone, "joint": 215}})["prefix"].verdict == CONFIRMED
+    far = judged({"deep-transformer-acot": {**alone, "joint": 58}})["prefix"]
     assert far.verdict == CONTRADICTED
     assert far.comparisons[0].value == pytest.approx(225 / 58)
 

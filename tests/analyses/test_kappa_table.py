@@ -7,9 +7,9 @@ import pytest
 
 from analyses.kappa_table import as_frame, kappa_table, write_table
 from training import KappaStudy, NStar
-from training.n_star import MemberOutcome, Trial
-from training.sample_size import size_grid
-from training.study_folder import write_failure, write_search
+from training.sharing.n_star import MemberOutcome, Trial
+from training.sharing.sample_size import size_grid
+from training.studies.folder import write_failure, write_search
 
 TASK = {
     "name": "modular_addition",

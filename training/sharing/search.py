@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from training.config import RunConfig
-from training.n_star import NStar
-from training.sample_size import Progress, sample_size
-from training.sharing_factor import JOINT, SharingFactor, searches_of
+from training.sharing.factor import JOINT, SharingFactor, searches_of
+from training.sharing.n_star import NStar
+from training.sharing.sample_size import Progress, sample_size
 
 
 def sharing_factor(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from training.audits.descent import Descent, jumps, posing
+from training.audits.finding import Finding
+from training.audits.series import Sampler, Series
 from training.checkpoint import META, OPTIMISER, arrays_hash
-from training.descent import Descent, jumps, posing
-from training.finding import Finding
 from training.run import METRICS, Run, kept_steps, read_rows, state_of
-from training.series import Sampler, Series
 from training.stack import DTYPES
 
 UNRELATED = 16

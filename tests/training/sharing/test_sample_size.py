@@ -8,10 +8,10 @@ import pytest
 
 from training.config import RunConfig
 from training.families import DenseSSM
-from training.n_star import MemberOutcome, NStar
 from training.run import open_run
-from training.sample_size import _n_star, _trial, _Trials, sample_size, size_grid
-from training.searches import SEARCHES
+from training.sharing.n_star import MemberOutcome, NStar
+from training.sharing.sample_size import _n_star, _trial, _Trials, sample_size, size_grid
+from training.sharing.searches import SEARCHES
 from training.tasks import AssociativeRecall, ModularAddition
 
 CONFIG = RunConfig(

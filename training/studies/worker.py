@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from training.kappa_study import Job
-from training.sample_size import sample_size
-from training.study_folder import write_failure, write_search
+from training.sharing.sample_size import sample_size
+from training.studies.folder import write_failure, write_search
+from training.studies.study import Job
 
 PAUSE = 0.5
 """Seconds between two messages of one worker."""

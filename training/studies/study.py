@@ -23,8 +23,8 @@ from training.config import (
 )
 from training.families import Family
 from training.naming import describe, resolve
-from training.searches import SEARCHES
-from training.sharing_factor import searches_of
+from training.sharing.factor import searches_of
+from training.sharing.searches import SEARCHES
 from training.tasks import Task
 
 Numbers = Annotated[tuple[float, ...], BeforeValidator(to_tuple)]
@@ -229,7 +229,7 @@ class KappaStudy(Strict):
 
 def presets() -> tuple[str, ...]:
     """Names of the studies that come with the package."""
-    files = (resources.files("training") / "presets").iterdir()
+    files = (resources.files("training.studies") / "presets").iterdir()
     return tuple(sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml")))
 
 
@@ -237,7 +237,9 @@ def preset(name: str) -> KappaStudy:
     """A study that comes with the package. Raises ValueError for an unknown name."""
     if name not in presets():
         raise ValueError(f"preset: got {name!r}; allowed: {', '.join(presets())}")
-    with resources.as_file(resources.files("training") / "presets" / f"{name}.yaml") as file:
+    with resources.as_file(
+        resources.files("training.studies") / "presets" / f"{name}.yaml"
+    ) as file:
         return KappaStudy.from_yaml(file)
 
 

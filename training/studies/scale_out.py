@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from training.estimate import estimate
-from training.kappa_study import Job, KappaStudy
-from training.pace import Pace
-from training.search_worker import ignore_interrupts, search_here, stop_here
-from training.study_folder import claim, read_search, write_failure, write_search
+from training.studies.estimate import estimate
+from training.studies.folder import claim, read_search, write_failure, write_search
+from training.studies.pace import Pace
+from training.studies.study import Job, KappaStudy
+from training.studies.worker import ignore_interrupts, search_here, stop_here
 
 if TYPE_CHECKING:
     from distributed import Client, Future

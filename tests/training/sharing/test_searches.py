@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from training.sample_size import RATIO, size_grid
-from training.searches import FAILURE, MOST_SIZES, SEARCHES
+from training.sharing.sample_size import RATIO, size_grid
+from training.sharing.searches import FAILURE, MOST_SIZES, SEARCHES
 
 
 def ask(name, grid, law, second_start=None):

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from training.config import RunConfig
-from training.kappa_interval import Interval, interval_covers, kappa_intervals
-from training.n_star import NStar
 from training.naming import describe
-from training.replicate import Replicate
+from training.sharing.interval import Interval, interval_covers, kappa_intervals
+from training.sharing.n_star import NStar
+from training.sharing.replicate import Replicate
 
 JOINT = "joint"
 
@@ -139,7 +139,7 @@ class SharingFactor:
 
     @property
     def interval(self) -> Interval:
-        """95% interval of kappa (training/kappa_interval.py); `interval_covers` says of what."""
+        """95% interval of kappa (training/sharing/interval.py); `interval_covers` says of what."""
         return kappa_intervals(self.replicates)[0]
 
     @property

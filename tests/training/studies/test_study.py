@@ -1,16 +1,15 @@
 """The study's configuration, its presets, its folder, and what it is said to cost."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 
 from training.config import ConfigError
-from training.estimate import estimate
-from training.kappa_study import Job, KappaStudy, preset, presets
-from training.n_star import MemberOutcome, NStar, Trial
-from training.scale_out import left_to_do
-from training.study_folder import (
+from training.sharing.n_star import MemberOutcome, NStar, Trial
+from training.studies.estimate import estimate
+from training.studies.folder import (
     claim,
     read_failure,
     read_search,
@@ -18,6 +17,8 @@ from training.study_folder import (
     write_failure,
     write_search,
 )
+from training.studies.scale_out import left_to_do
+from training.studies.study import Job, KappaStudy, preset, presets
 
 TASK = {"name": "modular_addition", "modulus": 3, "lengths": [4, 5], "format": "acot"}
 SSM = {"name": "dense_ssm", "width": 4}
@@ -164,7 +165,7 @@ def test_presets_are_studies():
     families, formats = ("transformer", "lstm", "dense_ssm", "mamba"), ("outcome", "cot", "acot")
     assert names[:12] == [f"Z4-{family}-{form}" for family in families for form in formats]
     assert len(small.data_seeds) == 2
-    grids = {(cell.seeds, small.config(cell).stop.loss) for cell in small.cells}
+    grids = {(cell.seeds, small.config(cell).stop.loss) for cell in small.cells[:12]}
     assert len(grids) == 1
     for family in families:
         alike = {(c.lrs, c.steps) for c in small.cells if type(c.family) is _kind(small, family)}
@@ -229,6 +230,12 @@ def test_a_cell_is_complete_with_its_last_search(tmp_path):
 
 def test_a_folder_of_another_study_is_refused(tmp_path):
     claim(study(), tmp_path)
+    claim(study(), tmp_path)
+    claim(study(cells=[CELL, {**CELL, "name": "added"}]), tmp_path)
+    with pytest.raises(ValueError, match=r"cells \(added\) differs"):
+        claim(study(), tmp_path)
+    claim(study(cells=[CELL, {**CELL, "name": "added"}]), tmp_path)
+    shutil.rmtree(tmp_path / "tiny")
     claim(study(), tmp_path)
     with pytest.raises(ValueError, match=r"another configuration \(cells \(a\) differs\)"):
         claim(study(cells=[{**CELL, "steps": 60}]), tmp_path)

@@ -12,10 +12,10 @@ from typing import Any
 
 from training.checkpoint import META, folder_name, read_json
 from training.config import SCHEMA_VERSION
-from training.kappa_study import KappaStudy
 from training.lock import LOCK
 from training.run import CHECKPOINTS, CONFIG, STATES, STATUS, kept_steps, run_folders
-from training.study_folder import FAILURES, SEARCHES, STUDY
+from training.studies.folder import FAILURES, SEARCHES, STUDY
+from training.studies.study import KappaStudy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from training.n_star import NStar
+from training.sharing.n_star import NStar
 
 BOUNDS = ("=", ">=", "<=", "undetermined")
 

@@ -99,7 +99,7 @@ class NStar:
     complete: members whose verdict was open at N* and above went on, until n50 and the smallest
     size that each seed solves were bracketed; without it only the interval of the grid is known.
     beyond: accuracy of the winner of the largest solved size on sequences twice as long, 0 at
-    chance (training/beyond.py); None where that does not apply.
+    chance (training/sharing/beyond.py); None where that does not apply.
     trials: every size tried, in the order of the search. data_seed: of every member. seeds: of the
     initial weights. threshold: on the validation loss. search: its name in SEARCHES.
     """

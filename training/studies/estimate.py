@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from training.config import RunConfig
-from training.kappa_study import Cell, Job, KappaStudy
 from training.naming import describe
 from training.optimiser import slots
-from training.sample_size import size_grid
 from training.schedule import checkpoint_steps, evaluation_steps
-from training.searches import SEARCHES
+from training.sharing.sample_size import size_grid
+from training.sharing.searches import SEARCHES
 from training.stack import DTYPES, Member, Stack
+from training.studies.study import Cell, Job, KappaStudy
 
 SOLVED, FAILED = 0.5, 0.7
 """Shares of the steps that a size takes on average: who solves it ends the others, who fails

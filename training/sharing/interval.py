@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from training.n_star import NStar
-from training.replicate import Replicate, prefix_size, separate_size
+from training.sharing.n_star import NStar
+from training.sharing.replicate import Replicate, prefix_size, separate_size
 from training.tasks.base import generator
 
 DRAWS = 2000

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from analyses.kappa_table import as_frame, write_table
-from training.kappa_study import KappaStudy
 from training.run import open_run
-from training.sample_size import sample_size
-from training.scale_out import left_to_do, run_study
-from training.study_folder import read_search, write_search
+from training.sharing.sample_size import sample_size
+from training.studies.folder import read_search, write_search
+from training.studies.scale_out import left_to_do, run_study
+from training.studies.study import KappaStudy
 
 DASK = Path(sys.executable).with_name("dask")
 TASK = {"name": "modular_addition", "modulus": 3, "lengths": [4, 5], "format": "acot"}

@@ -6,7 +6,7 @@ import pytest
 
 from training import KappaStudy, RunConfig, study_status, train, train_many
 from training.run import create
-from training.study_folder import claim
+from training.studies.folder import claim
 
 BASE = {
     "task": {"name": "modular_addition", "modulus": 4, "lengths": [3, 4], "format": "acot"},

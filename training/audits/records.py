@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from training.audits.finding import Finding
 from training.checkpoint import META, read_json
-from training.finding import Finding
 from training.resume import ENDED
 from training.run import METRICS, STATUS, Run, kept_steps, read_rows, state_of
 

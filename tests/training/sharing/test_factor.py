@@ -7,11 +7,11 @@ import pytest
 
 from training.config import RunConfig
 from training.families import DenseSSM
-from training.kappa_search import sharing_factor
-from training.n_star import NStar
-from training.replicate import BOUNDS, Replicate, prefix_size, separate_size
-from training.sample_size import size_grid
-from training.sharing_factor import SharingFactor, searches_of
+from training.sharing.factor import SharingFactor, searches_of
+from training.sharing.n_star import NStar
+from training.sharing.replicate import BOUNDS, Replicate, prefix_size, separate_size
+from training.sharing.sample_size import size_grid
+from training.sharing.search import sharing_factor
 from training.tasks import ModularAddition
 
 POOLS = {3: 100, 4: 500, 5: 2925}
@@ -268,9 +268,9 @@ def test_impossible_cells_are_named(tmp_path, change, arguments, word):
         sharing_factor(CELL.replace(**change), root=tmp_path, lrs=(1e-2,), seeds=(0,), **arguments)
 
 
-def test_steps_learnt_one_by_one_need_the_least_size_with_enough_of_each(seed=0):
+def test_steps_learnt_one_by_one_need_the_least_size_with_enough_of_each():
     """Against a search over levels c: length n is taught by all sequences as long or longer."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     levels = np.arange(0, 60, 0.05)
     for _ in range(200):
         pools = {n: int(rng.integers(5, 60)) for n in (3, 4, 5)}

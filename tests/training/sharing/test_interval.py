@@ -5,15 +5,15 @@ import random
 import numpy as np
 import pytest
 
-from training.kappa_interval import (
+from training.sharing.interval import (
     DRAWS,
     draw_n_star,
     interval_covers,
     kappa_intervals,
     ratio_interval,
 )
-from training.n_star import MemberOutcome, NStar, Trial
-from training.replicate import Replicate, separate_size
+from training.sharing.n_star import MemberOutcome, NStar, Trial
+from training.sharing.replicate import Replicate, separate_size
 from training.tasks.base import generator
 
 GRID = (10, 20, 40, 80, 160)

@@ -10,22 +10,25 @@ A search on record is not run again. Runs are named relative to the root, so tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from training.checkpoint import read_json
 from training.config import SCHEMA_VERSION
-from training.kappa_study import Cell, Job, KappaStudy
-from training.n_star import NStar
 from training.run import write_json
+from training.sharing.n_star import NStar
+from training.studies.study import Cell, Job, KappaStudy
 
 STUDY, SEARCHES, FAILURES = "study.json", "searches", "failures"
 
 
 def claim(study: KappaStudy, root: Path) -> Path:
-    """Make the study's folder, or check that it is this study's. ValueError says what to do."""
+    """Make the study's folder, or check that it is this study's. ValueError says what to do.
+
+    Cells may have been added since; those on record must be as they were.
+    """
     folder = root / study.study
     stamp = folder / STUDY
     identity = {"schema_version": SCHEMA_VERSION, "study": study.canonical()}
@@ -37,12 +40,11 @@ def claim(study: KappaStudy, root: Path) -> Path:
                 f"{stamp}: schema_version {version!r}; allowed: {SCHEMA_VERSION}. Go on with the"
                 " version of kappalens that wrote it, or use another root"
             )
-        if found != identity:
+        if differs := _difference(found, identity):
             raise ValueError(
-                f"{stamp}: is of another configuration ({_difference(found, identity)}); give the"
-                " study another name, use another root, or delete that folder"
+                f"{stamp}: is of another configuration ({differs}); give the study another name,"
+                " use another root, or delete that folder"
             )
-        return folder
     try:
         for part in (SEARCHES, FAILURES):
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -133,20 +135,11 @@ def _with_runs(star: NStar, path: Any) -> NStar:
 
 
 def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """The first parts that differ, in words."""
+    """The parts that differ, in words; empty where cells were added at most."""
     old, new = found.get("study"), wanted["study"]
-    if not isinstance(old, Mapping):
+    if not isinstance(old, Mapping) or not isinstance(old.get("cells"), list):
         return "its study is missing"
-    parts = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-    said = [f"{key}{_which(old.get(key), new.get(key))}" for key in parts]
-    return ", ".join(said) + " differ" if len(said) > 1 else f"{said[0]} differs"
-
-
-def _which(old: Any, new: Any) -> str:
-    """Of cells, their names."""
-    if not (isinstance(old, Sequence) and isinstance(new, Sequence)) or isinstance(old, str):
-        return ""
-    names = [cell["name"] for cell in (*old, *new) if isinstance(cell, Mapping) and "name" in cell]
-    same = [cell["name"] for cell in new if cell in old and isinstance(cell, Mapping)]
-    other = dict.fromkeys(name for name in names if name not in same)
-    return f" ({', '.join(other)})" if other else ""
+    parts = [key for key in sorted({*old, *new} - {"cells"}) if old.get(key) != new.get(key)]
+    cells = [cell.get("name", "?") for cell in old["cells"] if cell not in new["cells"]]
+    parts += [f"cells ({', '.join(cells)})"] if cells else []
+    return ", ".join(parts) + (" differ" if len(parts) > 1 else " differs") if parts else ""

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.beyond import accuracy_beyond
 from training.config import RunConfig
 from training.engine import train_many
-from training.n_star import MemberOutcome, NStar, Trial, bracket
 from training.run import Run, open_run, state_of
-from training.searches import SEARCHES
+from training.sharing.beyond import accuracy_beyond
+from training.sharing.n_star import MemberOutcome, NStar, Trial, bracket
+from training.sharing.searches import SEARCHES
 
 BOTTOM = 12
 RATIO = 1.3

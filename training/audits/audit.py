@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from training.audit_records import records, seed_comparisons
-from training.audit_weights import recorded_duplicates, weights
+from training.audits.finding import Finding
+from training.audits.records import records, seed_comparisons
+from training.audits.series import Series, foreign
+from training.audits.weights import recorded_duplicates, weights
 from training.config import SCHEMA_VERSION
-from training.finding import Finding
 from training.run import CONFIG, Run, open_run, run_folders
-from training.series import Series, foreign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_torch
 
 from training import RunConfig, audit, open_run, prune, train, train_many
+from training.audits.finding import KINDS
 from training.checkpoint import arrays_hash
-from training.finding import KINDS
 
 SUM = {"name": "modular_addition", "modulus": 4, "lengths": [3, 4], "format": "acot"}
 RECALL = {"name": "associative_recall", "n_blocks": 2, "n_common": 4, "n_rare": 4}

@@ -1,0 +1,129 @@
+"""The page on kappa in the docs, out of a study's table: `make kappa-page`.
+
+    python -m analyses.kappa_page runs/kappa-small/table.json
+
+copies the table to docs/kappa-small.json and writes the numbers of docs/kappa.md between its
+markers, with the drawing beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from analyses.kappa_figure import Mark, kappa_drawing
+from analyses.page import write_text
+from training.checkpoint import read_json
+
+BEGIN, END = "<!-- numbers: written by `make kappa-page` -->", "<!-- /numbers -->"
+RECORD, PAGE, DRAWING = "kappa-small.json", "kappa.md", "kappa-small.svg"
+
+
+def write_page(docs: Path) -> None:
+    """Put the record's table and claims between the page's markers, and draw it.
+
+    Errors: ValueError where the record is damaged or the markers are missing.
+    """
+    table = read_json(docs / RECORD)
+    page = (docs / PAGE).read_text()
+    if page.count(BEGIN) != 1 or page.count(END) != 1:
+        raise ValueError(f"{docs / PAGE} must hold the markers {BEGIN} and {END} once each")
+    before, rest = page.split(BEGIN)
+    numbers = "\n\n".join([_table(_cells(table)), _claims(table["claims"])])
+    write_text(docs / PAGE, f"{before}{BEGIN}\n\n{numbers}\n\n{END}{rest.split(END)[1]}")
+    drawing = kappa_drawing([_mark(row) for row in _cells(table) if row["bound"] is not None])
+    ground = r'\1<rect width="100%" height="100%" fill="white"/>'
+    write_text(docs / DRAWING, re.sub(r"(<svg[^>]*>)", ground, drawing, count=1) + "\n")
+
+
+def _cells(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each cell, without its data seeds'."""
+    return [row for row in table["rows"] if row["data_seed"] is None]
+
+
+def _mark(row: Mapping[str, Any]) -> Mark:
+    return Mark(
+        name=row["cell"],
+        kappa=row["kappa"],
+        bound=row["bound"],
+        low=row["kappa_low"],
+        high=row["kappa_high"],
+        kappa_sep=row["kappa_sep"],
+    )
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    head = (
+        "| cell | lengths | N\\* alone | N\\* joint | kappa (95%) | kappa_sep | kappa / kappa_sep"
+        " (95%) | twice the length | what was short where a search is censored |\n"
+        "|---|---|---|---|---|---|---|---|---|"
+    )
+    return "\n".join([head, *map(_line, rows)])
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    stars = dict(row["n_star"])
+    joint = stars.pop("joint")
+    cells = [
+        row["cell"],
+        ", ".join(map(str, row["lengths"])),
+        ", ".join(map(_size, stars.values())),
+        _size(joint),
+        _with_interval(row["kappa"], row["bound"], row["kappa_low"], row["kappa_high"]),
+        _decimal(row["kappa_sep"]),
+        _with_interval(row["ratio"], row["bound"], row["ratio_low"], row["ratio_high"]),
+        _decimal(row["beyond"]),
+        "; ".join(_shortage(row, search) for search in row["censored"]),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _shortage(row: Mapping[str, Any], search: str) -> str:
+    """Why the largest size of a censored search failed."""
+    largest, cause = max(row["causes"][search].items(), key=lambda entry: int(entry[0]))
+    name = "joint" if search == "joint" else f"length {search}"
+    return f"{name}: {cause} (at {int(largest):,})"
+
+
+def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
+    head = "| claim | statement | measured: value [95%] | verdict |\n|---|---|---|---|"
+    return "\n".join([head, *map(_claim, claims)])
+
+
+def _claim(claim: Mapping[str, Any]) -> str:
+    measured = "; ".join(_comparison(entry) for entry in claim["comparisons"])
+    lacks = f" (not on record: {', '.join(claim['missing'])})" if claim["missing"] else ""
+    source = "" if claim["source"] == "ours" else claim["number"]
+    return f"| {source or 'ours'} | {claim['statement']} | {measured} | {claim['verdict']}{lacks} |"
+
+
+def _comparison(entry: Mapping[str, Any]) -> str:
+    value = "open" if entry["value"] is None else f"{entry['value']:.2f}"
+    high = "no end" if entry["high"] is None else f"{entry['high']:.2f}"
+    return f"{entry['what']} {value} [{entry['low']:.2f}, {high}]".replace("*", r"\*")
+
+
+def _size(value: float | None) -> str:
+    return "censored" if value is None else f"{value:,.0f}"
+
+
+def _decimal(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _with_interval(value: float | None, bound: str | None, low: float, high: float | None) -> str:
+    if value is None:
+        return bound or ""
+    sign = "" if bound == "=" else f"{bound} "
+    return f"{sign}{value:.2f} [{low:.2f}, {'no end' if high is None else f'{high:.2f}'}]"
+
+
+if __name__ == "__main__":
+    folder = Path("docs")
+    if len(sys.argv) > 1:
+        shutil.copyfile(sys.argv[1], folder / RECORD)
+    write_page(folder)

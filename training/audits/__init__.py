@@ -1,0 +1,1 @@
+"""Whether a folder of checkpoints is what it says it is."""

@@ -1,0 +1,1 @@
+"""Many searches at once: a study from YAML, its folder, and the processes that work on it."""
