@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint wheel readme clean
+.PHONY: demo test slow lint wheel readme kappa-page clean
 
 demo: .venv/installed
 	$(BIN)/kappalens demo
@@ -36,3 +36,7 @@ clean:
 # The README's findings and pictures, from the last demo.
 readme: .venv/installed
 	$(BIN)/python -m analyses.readme
+
+# The numbers and the drawing of docs/kappa.md, from the small preset's table.
+kappa-page: .venv/installed
+	$(BIN)/python -m analyses.kappa_page runs/kappa-small/table.json

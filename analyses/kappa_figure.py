@@ -11,6 +11,10 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from analyses.figures import PALETTE, canvas, svg
 
 
+CUT = 4.0
+"""An open interval is drawn this many times beyond kappa, with an arrow."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """One row: a name, and kappa with its bound and interval; None where it is not known.
@@ -53,8 +57,8 @@ def _draw(axis: Axes, row: int, mark: Mark) -> None:
         axis.annotate("undetermined", (1, row), xytext=(4, 0), textcoords="offset points",
                       va="center", style="italic")  # fmt: skip
         return
-    low = max(mark.low, mark.kappa / 20)
-    high = min(mark.high or mark.kappa * 20, mark.kappa * 20)
+    low = max(mark.low, mark.kappa / CUT)
+    high = min(mark.high or mark.kappa * CUT, mark.kappa * CUT)
     axis.plot([low, high], [row, row], color=PALETTE[0], lw=1)
     for end, cut, arrow in ((low, mark.low < low, "<"), (high, mark.high != high, ">")):
         if cut:

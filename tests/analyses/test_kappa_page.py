@@ -1,0 +1,51 @@
+"""The page on kappa says what its record says, and its YAML is a study."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analyses.kappa_page import BEGIN, DRAWING, END, PAGE, RECORD, write_page
+from training import KappaStudy
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_is_written_from_the_record(tmp_path):
+    for name in (PAGE, RECORD):
+        shutil.copy(DOCS / name, tmp_path)
+    write_page(tmp_path)
+    assert (tmp_path / PAGE).read_text() == (DOCS / PAGE).read_text(), "run `make kappa-page`"
+    assert (tmp_path / DRAWING).read_text().lstrip().startswith("<svg")
+
+
+def test_every_cell_and_every_claim_of_the_record_is_on_the_page():
+    record = json.loads((DOCS / RECORD).read_text())
+    numbers = (DOCS / PAGE).read_text().split(BEGIN)[1].split(END)[0]
+    cells = [row for row in record["rows"] if row["data_seed"] is None]
+    assert cells
+    for row in cells:
+        (line,) = [x for x in numbers.splitlines() if x.startswith(f"| {row['cell']} |")]
+        if row["n_star"]["joint"] is not None:
+            assert f"{row['n_star']['joint']:,.0f}" in line
+        if row["kappa"] is not None:
+            assert f"{row['kappa']:.2f}" in line
+        assert line.count("censored") == sum(v is None for v in row["n_star"].values())
+    for claim in record["claims"]:
+        assert claim["statement"] in numbers
+
+
+def test_the_page_needs_its_markers(tmp_path):
+    shutil.copy(DOCS / RECORD, tmp_path)
+    (tmp_path / PAGE).write_text("no markers")
+    with pytest.raises(ValueError, match="must hold the markers"):
+        write_page(tmp_path)
+
+
+def test_the_study_on_the_page_is_one(tmp_path):
+    (text,) = re.findall(r"```yaml\n(.*?)```", (DOCS / PAGE).read_text(), flags=re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(text)
+    (cell,) = KappaStudy.from_yaml(tmp_path / "mine.yaml").cells
+    assert cell.lrs == (1e-2, 3e-3)
