@@ -33,7 +33,7 @@ def circuit_facts(run: Run, *, samples: int, seed: int, others: Sequence[Run] = 
         "format": task["format"],
         "layout": task["layout"],
         "lengths": task["lengths"],
-        "run_id": run.config.run_id,
+        "run_id": run.run_id,
         "train_size": run.config.train_size,
         "step": matrix.step,
         "site": matrix.site,

@@ -10,7 +10,6 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from analyses.figures import PALETTE, canvas, svg
 
-
 CUT = 4.0
 """An open interval is drawn this many times beyond kappa, with an arrow."""
 

@@ -199,8 +199,13 @@ class RunConfig(Strict):
     @property
     def run_id(self) -> str:
         """The first 12 hexadecimal digits of the SHA-256 of the canonical JSON."""
-        text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return digest(self.canonical())
+
+
+def digest(plain: Mapping[str, Any]) -> str:
+    """The first 12 hexadecimal digits of the SHA-256 of sorted JSON."""
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def read_yaml(path: str | Path, keys: str) -> dict[str, Any]:

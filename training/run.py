@@ -15,7 +15,7 @@ from typing import Any, overload
 import pandas as pd
 
 from training.checkpoint import Checkpoint, folder_name, read_json, task_time
-from training.config import SCHEMA_VERSION, ConfigError, RunConfig
+from training.config import SCHEMA_VERSION, ConfigError, RunConfig, digest
 from training.families import Family
 from training.tasks import Task
 
@@ -138,7 +138,10 @@ class Run:
 
 
 def open_run(path: str | Path) -> Run:
-    """The run in a folder that `train` wrote. Raises ValueError, one line that names the file."""
+    """The run in a folder that `train` wrote. Raises ValueError, one line that names the file.
+
+    Fields that configurations have gained since get their defaults; run_id stays as written.
+    """
     path = Path(path)
     if not path.is_dir():
         raise ValueError(f"{path}: is no folder; allowed: a run's, <root>/<study>/<run id>")
@@ -153,9 +156,10 @@ def open_run(path: str | Path) -> Run:
     run_id = data.get("run_id")
     if not isinstance(run_id, str):
         raise ValueError(f"{file}: run_id got {run_id!r}; allowed: text")
-    if run_id != config.run_id:
+    written = digest({key: value for key, value in data.items() if key != "run_id"})
+    if run_id != written:
         raise ValueError(
-            f"{file}: run_id got {run_id!r}, but its content is that of run {config.run_id}: it was"
+            f"{file}: run_id got {run_id!r}, but its content is that of run {written}: it was"
             " edited after the run was made; undo that, or train the other configuration anew"
         )
     return Run(path=path, run_id=run_id, config=config)

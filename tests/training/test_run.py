@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from training import RunConfig, open_run, train
 from training.checkpoint import arrays_hash
+from training.config import digest
 
 CONFIG = {
     "task": {"name": "modular_addition", "modulus": 4, "lengths": [3], "format": "acot"},
@@ -294,3 +295,14 @@ def test_a_run_that_diverged_at_once_has_all_columns_and_says_when_it_was_measur
     assert {"train_loss", "validation_loss", "validation_accuracy"} <= set(run.metrics.columns)
     assert run.metrics.dropna(subset=["validation_loss"]).empty
     assert train(run.config, root=tmp_path).status == run.status
+
+
+def test_a_run_of_before_a_field_existed_opens_with_its_default(tmp_path, run):
+    file = run.path / "config.json"
+    plain = json.loads(file.read_text())
+    del plain["run_id"], plain["dtype"]
+    file.write_text(json.dumps({**plain, "run_id": digest(plain)}))
+    opened = open_run(run.path)
+    assert opened.run_id == digest(plain) != run.run_id
+    assert opened.config == run.config
+    assert opened.status["state"] == "done"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -17,6 +15,7 @@ from training.config import (
     ConfigError,
     RunConfig,
     Strict,
+    digest,
     one_line,
     read_yaml,
     to_tuple,
@@ -59,7 +58,7 @@ class Job:
     @property
     def identity(self) -> str:
         """12 hexadecimal digits; equal for searches that would train the same runs."""
-        return _digest({"config": self.config.canonical(), **self.arguments()})
+        return digest({"config": self.config.canonical(), **self.arguments()})
 
     def plain(self) -> dict[str, Any]:
         """As JSON values; `from_plain` reads them back."""
@@ -288,8 +287,3 @@ def _problems(study: KappaStudy) -> Iterator[str]:
                 searches_of(config)
         except ValueError as error:
             yield f"cell {cell.name}: {error}"
-
-
-def _digest(value: Mapping[str, Any]) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
