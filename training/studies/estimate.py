@@ -23,6 +23,9 @@ from training.studies.study import Cell, Job, KappaStudy
 SOLVED, FAILED = 0.5, 0.7
 """Shares of the steps that a size takes on average: who solves it ends the others, who fails
 mostly runs out of patience. Guesses from small searches; a factor of 2 either way is usual."""
+LEADER = 0.5
+"""Time of a step of one member against that of a stack of a few: who solved the size before is
+tried alone, and the others only if it fails."""
 COMPLETED = 2
 """Sizes at and above N* whose halted members go on for N50, each for another SOLVED steps."""
 LARGE = 5_000_000
@@ -124,10 +127,10 @@ def _bytes(config: RunConfig) -> float:
 def _of(job: Job, members: int, seconds: float, arrays: float) -> Estimate:
     config = job.config
     solved, failed = _asked(job.search, _grid(job), job.search_name == "joint")
-    steps = (SOLVED * solved + FAILED * failed) * config.steps
-    if job.n50:
-        steps += COMPLETED * SOLVED * config.steps
-    runs = members * (solved + failed)
+    completed = COMPLETED if job.n50 else 0
+    shares = SOLVED * (LEADER * solved + completed) + (LEADER + 1) * FAILED * failed
+    steps = shares * config.steps
+    runs = solved + members * (failed + completed)
     rows = len(evaluation_steps(config)) * SOLVED
     per_run = len(checkpoint_steps(config)) * arrays + rows * ROW + FOLDER
     return Estimate(runs=runs, cpu_seconds=steps * seconds, bytes=runs * per_run)

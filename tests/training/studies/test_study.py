@@ -263,4 +263,4 @@ def test_costs_grow_with_steps_members_and_sizes():
     assert 0 < short.bytes < long.bytes
     without = study(n50=False)
     halves = estimate(without, without.jobs())
-    assert halves["a.0.joint"].runs == short.runs
+    assert halves["a.0.joint"].runs < short.runs
