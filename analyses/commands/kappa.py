@@ -47,7 +47,8 @@ def kappa(
 ) -> None:
     """Search N* of every cell and length of a study; table.json and table.parquet in its folder.
 
-    Calling again goes on where it stopped; what is on record is not run again.
+    Calling again goes on where it stopped; what is on record is not run again. Exit code 1 where a
+    search failed.
     """
     find_own_modules()
     study = _study(preset, config)
@@ -66,10 +67,12 @@ def kappa(
     _say(table, json_, lambda found: _table_text(found, root / study.study))
     if failures:
         name, said = next(iter(failures.items()))
-        raise ValueError(
+        line = (
             f"{len(failures)} of the searches failed, first {name}: {said}. The same command tries"
             f" them again; {root / study.study / 'failures'} has the details"
         )
+        typer.echo(" ".join(line.split()), err=True)
+        raise typer.Exit(1)
 
 
 def _study(preset: str | None, config: Path | None) -> KappaStudy:

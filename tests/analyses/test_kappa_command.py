@@ -8,6 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from analyses.cli import main
+
 COMMAND = Path(sys.executable).with_name("kappalens")
 STUDY = """
 study: tiny
@@ -61,6 +63,32 @@ def test_a_mistake_is_one_line(tmp_path, words, parts):
     assert line.startswith("error: ")
     for part in parts:
         assert part in line
+
+
+def test_a_dry_run_over_another_study_is_refused(tmp_path):
+    folder = tmp_path / "runs" / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "study.json").write_text('{"schema_version": 1, "study": {}}')
+    done = run("--config", "study.yaml", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is of another configuration" in done.stderr
+    assert [file.name for file in folder.iterdir()] == ["study.json"]
+
+
+def test_failed_searches_are_one_line_and_no_mistake_of_the_caller(tmp_path, monkeypatch, capsys):
+    (tmp_path / "study.yaml").write_text(STUDY)
+    (tmp_path / "runs" / "tiny").mkdir(parents=True)
+    failures = {"ssm-acot.0.5": "the disk\nis full"}
+    monkeypatch.setattr("training.studies.scale_out.run_study", lambda *_, **__: failures)
+    monkeypatch.setattr("sys.argv", ["kappalens", "kappa", "--config", "study.yaml", "--json"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 1
+    (line,) = said.err.splitlines()
+    assert line.startswith("1 of the searches failed, first ssm-acot.0.5: the disk is full.")
+    assert len(json.loads(said.out)["missing"]) == 3
 
 
 @pytest.mark.slow

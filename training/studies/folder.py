@@ -25,36 +25,48 @@ STUDY, SEARCHES, FAILURES = "study.json", "searches", "failures"
 
 
 def claim(study: KappaStudy, root: Path) -> Path:
-    """Make the study's folder, or check that it is this study's. ValueError says what to do.
-
-    Cells may have been added since; those on record must be as they were.
-    """
+    """Make the study's folder, or check that it is this study's. ValueError says what to do."""
+    refuse_another(study, root)
     folder = root / study.study
-    stamp = folder / STUDY
     identity = {"schema_version": SCHEMA_VERSION, "study": study.canonical()}
-    if stamp.exists():
-        found = read_json(stamp)
-        version = found.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise ValueError(
-                f"{stamp}: schema_version {version!r}; allowed: {SCHEMA_VERSION}. Go on with the"
-                " version of kappalens that wrote it, or use another root"
-            )
-        if differs := _difference(found, identity):
-            raise ValueError(
-                f"{stamp}: is of another configuration ({differs}); give the study another name,"
-                " use another root, or delete that folder"
-            )
     try:
         for part in (SEARCHES, FAILURES):
             (folder / part).mkdir(parents=True, exist_ok=True)
-        write_json(stamp, identity)
+        write_json(folder / STUDY, identity)
     except OSError as error:
         raise ValueError(
             f"{folder}: a study cannot be written here ({error.strerror}); allowed: a folder you"
             " may write"
         ) from error
     return folder
+
+
+def refuse_another(study: KappaStudy, root: Path) -> None:
+    """Raise ValueError where the study's folder is of another study; nothing is written.
+
+    Cells may have been added since; those on record must be there, as they were.
+    """
+    stamp = root / study.study / STUDY
+    if not stamp.exists():
+        return
+    found = read_json(stamp)
+    version = found.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ValueError(
+            f"{stamp}: schema_version {version!r}; allowed: {SCHEMA_VERSION}. Go on with the"
+            " version of kappalens that wrote it, or use another root"
+        )
+    differs, left_out = _difference(found.get("study"), study.canonical())
+    if differs:
+        raise ValueError(
+            f"{stamp}: is of another configuration ({differs}); give the study another name,"
+            " use another root, or delete that folder"
+        )
+    if left_out:
+        raise ValueError(
+            f"{stamp}: cells {', '.join(left_out)} are on record but not in this configuration;"
+            " put them back, or use --cell to run some only"
+        )
 
 
 def read_search(job: Job, root: Path) -> NStar | None:
@@ -96,6 +108,11 @@ def read_failure(job: Job, root: Path) -> str | None:
     return str(read_json(file).get("error")) if file.exists() else None
 
 
+def has_failed(job: Job, root: Path) -> bool:
+    """Whether a failure of the job is on record, readable or not."""
+    return _file(job, root, FAILURES).exists()
+
+
 def write_failure(job: Job, root: Path, error: str, trace: str) -> None:
     """error: one line. trace: where it came from."""
     _write(
@@ -134,12 +151,15 @@ def _with_runs(star: NStar, path: Any) -> NStar:
     return replace(star, trials=tuple(trials))
 
 
-def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """The parts that differ, in words; empty where cells were added at most."""
-    old, new = found.get("study"), wanted["study"]
+def _difference(old: Any, new: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The parts that differ, in words, and the cells that are left out; cells may be added."""
     if not isinstance(old, Mapping) or not isinstance(old.get("cells"), list):
-        return "its study is missing"
+        return "its study is missing", []
     parts = [key for key in sorted({*old, *new} - {"cells"}) if old.get(key) != new.get(key)]
-    cells = [cell.get("name", "?") for cell in old["cells"] if cell not in new["cells"]]
-    parts += [f"cells ({', '.join(cells)})"] if cells else []
-    return ", ".join(parts) + (" differ" if len(parts) > 1 else " differs") if parts else ""
+    known = {cell["name"] for cell in new["cells"]}
+    gone = [cell.get("name", "?") for cell in old["cells"] if cell not in new["cells"]]
+    left_out = [name for name in gone if name not in known]
+    changed = [name for name in gone if name in known]
+    parts += [f"cells ({', '.join(changed)})"] if changed else []
+    differs = ", ".join(parts) + (" differ" if len(parts) > 1 else " differs") if parts else ""
+    return differs, left_out

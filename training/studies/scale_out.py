@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from training.studies.estimate import estimate
-from training.studies.folder import claim, read_search, write_failure, write_search
+from training.studies.folder import (
+    claim,
+    read_search,
+    refuse_another,
+    write_failure,
+    write_search,
+)
 from training.studies.pace import Pace
 from training.studies.study import Job, KappaStudy
 from training.studies.worker import ignore_interrupts, search_here, stop_here
@@ -93,9 +99,14 @@ def run_study(
 def left_to_do(
     study: KappaStudy, root: str | Path = "runs", cells: Sequence[str] | None = None
 ) -> list[Job]:
-    """Searches that are not on record, one for all that would train the same runs."""
+    """Searches that are not on record, one for all that would train the same runs.
+
+    Writes nothing. Errors: ValueError for an unknown cell or a folder of another study.
+    """
     root = Path(root).resolve()
-    return _first(_open(study.jobs(cells), root))
+    jobs = study.jobs(cells)
+    refuse_another(study, root)
+    return _first(_open(jobs, root))
 
 
 def _open(jobs: Sequence[Job], root: Path) -> dict[str, tuple[Job, ...]]:

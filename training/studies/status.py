@@ -14,7 +14,7 @@ from training.checkpoint import META, folder_name, read_json
 from training.config import SCHEMA_VERSION
 from training.lock import LOCK
 from training.run import CHECKPOINTS, CONFIG, STATES, STATUS, kept_steps, run_folders
-from training.studies.folder import FAILURES, SEARCHES, STUDY
+from training.studies.folder import SEARCHES, STUDY, has_failed, read_search
 from training.studies.study import KappaStudy
 
 
@@ -24,7 +24,8 @@ class StudyStatus:
     "waiting" has not begun, "damaged" cannot be read.
 
     steps, steps_planned: summed over runs; those that end early do not need all they planned.
-    searches: done, failed and total of a study of kappa, else None. bytes: of all files.
+    searches: of a study of kappa, else None: done are on record and readable, failed are not done
+    and have failed, total are asked for. bytes: of all files.
     seconds_left: at the pace of the last two checkpoints, or searches; None where nothing runs or
     nothing can be said yet. An upper bound where runs end early.
     """
@@ -135,18 +136,22 @@ def _pace(path: Path, kept: tuple[int, ...]) -> float | None:
 
 
 def _searches(folder: Path) -> tuple[dict[str, int] | None, float | None]:
-    """How many searches are on record, and the seconds that the others take."""
+    """How many searches are on record, as `kappalens kappa` sees it, and the seconds that the
+    others take."""
     if not (folder / STUDY).exists():
         return None, None
     plain = read_json(folder / STUDY).get("study")
     if not isinstance(plain, dict):
         raise ValueError(f"{folder / STUDY}: has no study")
-    total = len(KappaStudy.from_mapping(plain).jobs())
-    ended = sorted(file.stat().st_mtime for file in (folder / SEARCHES).glob("*.json"))
-    failed = len(list((folder / FAILURES).glob("*.json")))
-    searches = {"done": len(ended), "failed": failed, "total": total}
+    root = folder.resolve().parent
+    jobs = KappaStudy.from_mapping(plain).jobs()
+    done = [job for job in jobs if read_search(job, root) is not None]
+    names = {job.name for job in done}
+    failed = sum(has_failed(job, root) for job in jobs if job.name not in names)
+    searches = {"done": len(done), "failed": failed, "total": len(jobs)}
+    ended = sorted((folder / SEARCHES / f"{name}.json").stat().st_mtime for name in names)
     gaps = [after - before for before, after in itertools.pairwise(ended)]
-    left = (total - len(ended)) * statistics.median(gaps) if gaps else None
+    left = (len(jobs) - len(done)) * statistics.median(gaps) if gaps else None
     return searches, left
 
 

@@ -1,12 +1,14 @@
 """What a study's small files say while it is trained, after a kill, and afterwards."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from training import KappaStudy, RunConfig, study_status, train, train_many
 from training.run import create
-from training.studies.folder import claim
+from training.sharing.n_star import NStar
+from training.studies.folder import claim, write_failure, write_search
 
 BASE = {
     "task": {"name": "modular_addition", "modulus": 4, "lengths": [3, 4], "format": "acot"},
@@ -16,6 +18,26 @@ BASE = {
     "eval_every": 10,
     "eval_size": 40,
 }
+
+
+def star():
+    return NStar(
+        value=12,
+        interval=(8, 12),
+        censored=False,
+        bottom=False,
+        monotone=True,
+        n50=None,
+        complete=True,
+        beyond=None,
+        grid=(8, 12),
+        trials=(),
+        data_seed=0,
+        search="descent",
+        lrs=(1e-2,),
+        seeds=(0,),
+        threshold=0.5,
+    )
 
 
 def test_runs_are_counted_by_state(tmp_path):
@@ -66,11 +88,22 @@ def test_searches_of_a_study_of_kappa(tmp_path):
     )
     folder = claim(study, tmp_path)
     assert study_status(folder).searches == {"done": 0, "failed": 0, "total": 3}
-    (folder / "searches" / "ssm.0.joint.json").write_text("{}")
-    (folder / "failures" / "ssm.0.3.json").write_text("{}")
+    joint, longest, shortest = study.jobs()
+    write_search(joint, tmp_path, star())
+    write_failure(longest, tmp_path, "no luck", "trace")
     found = study_status(folder)
     assert found.searches == {"done": 1, "failed": 1, "total": 3}
     assert (found.runs, found.seconds_left) == ({}, None)
+    write_failure(joint, tmp_path, "no luck", "trace")
+    assert study_status(folder).searches == {"done": 1, "failed": 1, "total": 3}
+    (folder / "searches" / f"{shortest.name}.json").write_text("{}")
+    write_search(replace(longest, largest=50), tmp_path, star())
+    (folder / "searches" / "other.0.joint.json").write_text("{}")
+    assert study_status(folder).searches == {"done": 1, "failed": 0, "total": 3}
+    (folder / "failures" / f"{shortest.name}.json").write_text("{")
+    assert study_status(folder).searches == {"done": 1, "failed": 1, "total": 3}
+    write_search(longest, tmp_path, star())
+    assert study_status(folder).searches == {"done": 2, "failed": 1, "total": 3}
 
 
 def test_neither_runs_nor_a_study(tmp_path):

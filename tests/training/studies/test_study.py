@@ -233,8 +233,10 @@ def test_a_folder_of_another_study_is_refused(tmp_path):
     claim(study(), tmp_path)
     claim(study(), tmp_path)
     claim(study(cells=[CELL, {**CELL, "name": "added"}]), tmp_path)
-    with pytest.raises(ValueError, match=r"cells \(added\) differs"):
+    with pytest.raises(ValueError, match=r"cells added are on record but not .*use --cell"):
         claim(study(), tmp_path)
+    with pytest.raises(ValueError, match=r"cells \(a\) differs\); give the study another name"):
+        claim(study(cells=[{**CELL, "steps": 60}]), tmp_path)
     claim(study(cells=[CELL, {**CELL, "name": "added"}]), tmp_path)
     shutil.rmtree(tmp_path / "tiny")
     claim(study(), tmp_path)
@@ -251,6 +253,17 @@ def test_a_folder_of_another_study_is_refused(tmp_path):
         claim(study(), tmp_path)
     with pytest.raises(ValueError, match="cannot be written here"):
         claim(study(), tmp_path / "tiny" / "study.json")
+
+
+def test_what_is_left_to_do_is_not_said_of_another_study(tmp_path):
+    left_to_do(study(), tmp_path)
+    assert not list(tmp_path.iterdir())
+    stamp = claim(study(), tmp_path) / "study.json"
+    before = stamp.stat().st_mtime_ns
+    assert left_to_do(study(cells=[CELL, {**CELL, "name": "added"}]), tmp_path)
+    with pytest.raises(ValueError, match="seeds differs"):
+        left_to_do(study(seeds=[5]), tmp_path)
+    assert stamp.stat().st_mtime_ns == before
 
 
 def test_costs_grow_with_steps_members_and_sizes():
