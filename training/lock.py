@@ -6,34 +6,46 @@ import errno
 import fcntl
 import os
 import resource
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 LOCK = ".lock"
 """An empty file in the folder; what counts is who holds it, not that it is there."""
+PATIENCE, PAUSE = 1.0, 0.02
+"""Seconds that `locked` tries for, since a look at the folder holds its lock for a moment."""
 
 
 @contextmanager
 def locked(folders: Sequence[Path]) -> Iterator[None]:
     """Hold the folders' locks; the system lets go of them when the process ends, however it ends.
 
-    Raises ValueError at once where another process holds one.
+    Raises ValueError where another process still holds one after PATIENCE seconds.
     """
+    deadline = time.monotonic() + PATIENCE
     _allow_open_files(len(folders))
     with ExitStack() as held:
         for folder in folders:
             file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
             held.callback(os.close, file)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise
-                raise ValueError(
-                    f"{folder}: is in use by another process; wait for it, or end it"
-                ) from None
+            while not _taken(file):
+                if time.monotonic() > deadline:
+                    raise ValueError(
+                        f"{folder}: is in use by another process; wait for it, or end it"
+                    )
+                time.sleep(PAUSE)
         yield
+
+
+def _taken(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        return False
+    return True
 
 
 def _allow_open_files(count: int) -> None:

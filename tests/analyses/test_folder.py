@@ -1,11 +1,13 @@
 """A demo's folder is its own, damaged facts are done again, and one process writes there."""
 
+import fcntl
 import json
+import threading
 
 import pytest
 
 from analyses.folder import STAMP, claim, facts_path, finished, read
-from training.lock import locked
+from training.lock import LOCK, locked
 
 IDENTITY = {"seed": 0, "quick": True}
 
@@ -44,3 +46,13 @@ def test_the_lock_holds_one_and_lets_go(tmp_path):
         pass
     with locked([tmp_path]):
         pass
+
+
+def test_a_short_look_at_the_lock_is_waited_for(tmp_path):
+    with locked([tmp_path]):
+        pass
+    with (tmp_path / LOCK).open() as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        threading.Timer(0.2, fcntl.flock, (look, fcntl.LOCK_UN)).start()
+        with locked([tmp_path]):
+            pass
