@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 ENGINE = ("best", "best_step", "train_sum", "train_count", "outcome")
 WEIGHTS, OPTIMISER, META = "model.safetensors", "optimizer.safetensors", "meta.json"
+PRUNED = "optimizer_pruned"
+"""In meta.json: `prune` removed the optimiser's vectors."""
 
 _META = {
     "time": (int, float),
@@ -90,9 +92,22 @@ class Checkpoint:
         """Name to read-only array, frozen parameters included."""
         return self._arrays(WEIGHTS, self.meta["weights_sha256"])
 
+    @property
+    def pruned(self) -> bool:
+        """Whether `prune` removed the optimiser's vectors, so that training cannot go on here."""
+        return bool(self.meta.get(PRUNED, False))
+
     @cached_property
     def optimizer(self) -> Arrays | None:
-        """ "slot.name" to read-only array; None for a rule without memory (plain SGD)."""
+        """ "slot.name" to read-only array; None for a rule without memory (plain SGD).
+
+        Raises ValueError where they were pruned.
+        """
+        if self.pruned:
+            raise ValueError(
+                f"{self.path / OPTIMISER}: was removed by prune with keep 'last', so only weights"
+                " are left; train the run again under another root for the optimiser's vectors"
+            )
         digest = self.meta["optimizer_sha256"]
         return None if digest is None else self._arrays(OPTIMISER, digest)
 
@@ -108,8 +123,11 @@ class Checkpoint:
         return HookedModel(self.family, self.params(), time=task_time(self.task))
 
     def check(self) -> None:
-        """Read everything; raises ValueError unless all is there and what was written."""
-        _ = self.weights, self.optimizer
+        """Read everything; raises ValueError unless all is there and what was written.
+
+        What was pruned is not asked for.
+        """
+        _ = self.weights, self.pruned or self.optimizer
 
     def _arrays(self, name: str, digest: str) -> Arrays:
         file = self.path / name

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint import META, OPTIMISER, read_json
+from training.checkpoint import META, OPTIMISER, PRUNED, read_json
 from training.config import SCHEMA_VERSION
 from training.lock import locked
 from training.resume import ENDED
@@ -42,13 +43,19 @@ def prune(
     keep: "ends" keeps step 0 and the last one; "every" these and the multiples of `every`; "last"
     the weights of step 0 and of the last one, without the optimiser's vectors. A run that has not
     ended is left alone, and so are those trained in one stack with it, since it goes on from a step
-    that all of them have. Pruned runs open and return from `train` as before.
+    that all of them have. So is one whose files may not be changed. Pruned runs open and return
+    from `train` as before. dry_run: only say what would be removed; needs no right to write.
     Raises ValueError for another `keep`, and where there is no run.
     """
     if keep not in ("last", "ends", "every"):
         raise ValueError(f"keep got {keep!r}; allowed: last, ends, every")
-    if (keep == "every") != (every is not None) or (every is not None and every < 1):
-        raise ValueError(f"every got {every!r} with keep {keep!r}; allowed: with every, at least 1")
+    if keep != "every" and every is not None:
+        raise ValueError(
+            f"every got {every!r} with keep {keep!r}; it goes with keep 'every' only: choose that,"
+            " or leave `every` out"
+        )
+    if keep == "every" and (every is None or every < 1):
+        raise ValueError(f"every got {every!r}; allowed with keep 'every': a number from 1")
     paths = run_folders(Path(folder))
     if not paths:
         raise ValueError(f"{folder}: has no runs; allowed: the folder of a run or of a study")
@@ -61,7 +68,7 @@ def prune(
             if reason is not None:
                 left_alone[str(path)] = reason
                 continue
-            with locked([path]):
+            with nullcontext() if dry_run else locked([path]):
                 removed = list(_superfluous(run, every))
                 bare = _optimisers(run, removed) if keep == "last" else []
                 freed = sum(map(_size, [*removed, *bare]))
@@ -69,6 +76,11 @@ def prune(
                     _remove(removed, bare)
         except ValueError as error:
             left_alone[str(path)] = str(error)
+            continue
+        except OSError as error:
+            left_alone[str(path)] = (
+                f"{error.filename or path}: cannot be thinned ({error.strerror})"
+            )
             continue
         runs += bool(removed or bare)
         checkpoints += len(removed)
@@ -120,5 +132,5 @@ def _remove(folders: Sequence[Path], optimisers: Sequence[Path]) -> None:
         shutil.rmtree(hidden)
     for file in optimisers:
         meta = file.with_name(META)
-        write_json(meta, read_json(meta) | {"optimizer_sha256": None})
+        write_json(meta, read_json(meta) | {"optimizer_sha256": None, PRUNED: True})
         file.unlink()

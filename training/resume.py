@@ -90,8 +90,10 @@ def _status(run: Run) -> dict[str, Any]:
 
 
 def _good(run: Run, step: int) -> bool:
+    """Whether training can go on from there."""
+    checkpoint = run[step]
     try:
-        run[step].check()
+        checkpoint.check()
     except ValueError:
         return False
-    return True
+    return not checkpoint.pruned

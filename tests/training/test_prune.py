@@ -1,13 +1,15 @@
 """Pruned runs open, return from `train` and pass the audit; what has not ended stays."""
 
+import errno
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from training import RunConfig, audit, open_run, prune, train, train_many
-from training.lock import locked
+from training.lock import LOCK, locked
 from training.run import write_status
 
 BASE = {
@@ -50,7 +52,8 @@ def test_ends_stay_as_they_are(tmp_path, keep, every, left):
         for step in left:
             for name, value in weights[step].items():
                 np.testing.assert_array_equal(again[step].weights[name], value)
-        assert (again.last.optimizer is None) == (keep == "last")
+        assert again.last.pruned == (keep == "last")
+        again.last.check()
         assert len(again.metrics) == len(run.metrics)
         assert train(config, root=tmp_path).steps == left
     assert audit(tmp_path).findings == ()
@@ -103,6 +106,61 @@ def test_a_run_in_use_or_damaged_is_left_alone(tmp_path):
     assert "JSON" in prune(tmp_path).left_alone[str(one.path)]
 
 
+def test_vectors_that_were_pruned_are_not_taken_for_none(tmp_path):
+    adam = train(grid()[0], root=tmp_path)
+    plain = train(grid(optimiser={"name": "sgd", "lr": 0.1})[0], root=tmp_path)
+    assert adam.last.optimizer
+    assert plain.last.optimizer is None
+    prune(tmp_path, keep="last")
+    kept = open_run(adam.path).last
+    with pytest.raises(ValueError, match=r"optimizer\.safetensors: was removed by prune"):
+        _ = kept.optimizer
+    kept.check()
+    assert kept.weights
+    assert open_run(plain.path).last.optimizer is None
+    assert audit(tmp_path).findings == ()
+
+
+def test_nobody_goes_on_from_a_pruned_step(tmp_path):
+    fast = RunConfig(**{**BASE, "steps": 300}, stop={"loss": 0.5}, optimiser={"lr": 1e-2})
+    slow = fast.replace(optimiser={"lr": 1e-4})
+    for root in (tmp_path / "whole", tmp_path / "thin"):
+        train_many([fast, slow], root=root, stop_at_first_success=True)
+    prune(tmp_path / "thin", keep="last")
+    halted = open_run(tmp_path / "thin" / "study" / slow.run_id)
+    for step in halted.steps[1:]:
+        shutil.rmtree(halted[step].path)
+    ends = [train_many([fast, slow], root=tmp_path / name) for name in ("whole", "thin")]
+    assert [run.last.hash for run in ends[0]] == [run.last.hash for run in ends[1]]
+
+
+def test_a_folder_that_may_not_be_changed_does_not_stop_the_others(tmp_path, monkeypatch):
+    one, two = train_many(grid(), root=tmp_path)
+    rename = Path.rename
+
+    def refuse(path, target):
+        if one.path in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    pruned = prune(tmp_path)
+    assert (pruned.runs, set(pruned.left_alone)) == (1, {str(one.path)})
+    assert "cannot be thinned (Permission denied)" in pruned.left_alone[str(one.path)]
+    assert open_run(two.path).steps == (0, 40)
+    assert len(open_run(one.path).steps) > 2
+
+
+def test_a_dry_run_writes_nothing_and_needs_no_lock(tmp_path):
+    run = train(grid()[0], root=tmp_path)
+    with locked([run.path]):
+        assert prune(tmp_path, dry_run=True).runs == 1
+    (run.path / LOCK).unlink()
+    dry = prune(tmp_path, dry_run=True)
+    assert not (run.path / LOCK).exists()
+    assert dry == prune(tmp_path)
+
+
 def test_what_a_kill_leaves_is_removed_by_the_next_call(tmp_path, monkeypatch):
     run = train(grid()[0], root=tmp_path)
     monkeypatch.setattr(shutil, "rmtree", lambda path: 1 / 0)
@@ -117,9 +175,11 @@ def test_what_a_kill_leaves_is_removed_by_the_next_call(tmp_path, monkeypatch):
 def test_what_it_does_not_know_is_refused(tmp_path):
     with pytest.raises(ValueError, match="keep got 'some'"):
         prune(tmp_path, keep="some")
-    for keep, every in (("every", None), ("every", 0), ("ends", 3)):
-        with pytest.raises(ValueError, match="every got"):
-            prune(tmp_path, keep=keep, every=every)
+    for every in (None, 0):
+        with pytest.raises(ValueError, match=r"every got .*a number from 1"):
+            prune(tmp_path, keep="every", every=every)
+    with pytest.raises(ValueError, match="every got 3 with keep 'ends'; it goes with keep 'every'"):
+        prune(tmp_path, every=3)
     with pytest.raises(ValueError, match="has no runs"):
         prune(tmp_path)
 

@@ -92,7 +92,7 @@ def _against_meta(run: Run, step: int, file: Path, found: str) -> Iterator[Findi
         yield Finding.at("hash_mismatch", step, file, message)
     file = checkpoint.path / OPTIMISER
     try:
-        bad = _not_finite(checkpoint.optimizer or {})
+        bad = "" if checkpoint.pruned else _not_finite(checkpoint.optimizer or {})
     except ValueError as error:
         kind = "hash_mismatch" if "SHA-256" in str(error) else "unreadable"
         yield Finding.at(kind, step, file, f"{error}; {RESTORE}")
