@@ -42,7 +42,7 @@ def audit(folder: str | Path, *, read_weights: bool = True) -> Audit:
 
     A finding is about files, not about training: steps of a run that came to rest (training loss
     under 1e-6) may be equal, and one that diverged may end in a leap.
-    Raises ValueError where there is nothing to look at.
+    Raises ValueError where there is nothing to look at: neither a checkpoint nor the record of one.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -62,7 +62,7 @@ def audit(folder: str | Path, *, read_weights: bool = True) -> Audit:
         series.append(Series.of(run))
         findings += records(run)
     series = series or foreign(folder)
-    if not any(each.files for each in series):
+    if not findings and not any(each.files for each in series):
         raise ValueError(
             f"{folder}: has no checkpoints to look at; allowed: a run, a study, or safetensors"
             " files with the step in their name or in their folder's"

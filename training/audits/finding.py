@@ -31,6 +31,10 @@ class Finding:
     file: str
     message: str
 
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind got {self.kind!r}; allowed: {', '.join(KINDS)}")
+
     @classmethod
     def at(cls, kind: str, step: int | None, file: Path, message: str) -> Finding:
         return cls(kind=kind, step=step, file=str(file), message=" ".join(message.split()))

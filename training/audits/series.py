@@ -32,7 +32,6 @@ class Series:
     files: step -> the safetensors files that together hold its weights, steps ascending.
     """
 
-    path: Path
     files: Mapping[int, tuple[Path, ...]]
     run: Run | None = None
 
@@ -41,7 +40,7 @@ class Series:
         folder = run.path / CHECKPOINTS
         steps = kept_steps(run.path)
         files = {step: (folder / folder_name(step) / WEIGHTS,) for step in steps}
-        return cls(path=run.path, files=files, run=run)
+        return cls(files=files, run=run)
 
     def load(self, step: int) -> dict[str, np.ndarray]:
         """All tensors of a step. ValueError, one line that names the file, if one is unreadable.
@@ -80,7 +79,7 @@ def foreign(folder: Path) -> list[Series]:
             name, step = numbered
             found.setdefault(name, {}).setdefault(step, []).append(file)
     return [
-        Series(path=folder, files={step: tuple(steps[step]) for step in sorted(steps)})
+        Series(files={step: tuple(steps[step]) for step in sorted(steps)})
         for _, steps in sorted(found.items())
     ]
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_torch
 
 from training import RunConfig, audit, open_run, prune, train, train_many
-from training.audits.finding import KINDS
+from training.audits.finding import KINDS, Finding
 from training.checkpoint import arrays_hash
 
 SUM = {"name": "modular_addition", "modulus": 4, "lengths": [3, 4], "format": "acot"}
@@ -233,6 +233,24 @@ def test_a_planted_corruption_is_found_and_named(studies, tmp_path, plant):
     assert kind in again or kind not in SMALL_FILES
     others = {each.step for each in found} - {step}
     assert not others or plant in (copied_folder, copied_folder_with_another_step, duplicate), found
+
+
+@pytest.mark.parametrize("read_weights", [True, False])
+def test_a_run_that_lost_all_its_checkpoints_is_found(studies, tmp_path, read_weights):
+    run = copy(studies, tmp_path, "dense_ssm")
+    for step in run.steps:
+        shutil.rmtree(run[step].path)
+    found = audit(run.path, read_weights=read_weights)
+    assert (found.runs, found.checkpoints, found.descent) == (1, 0, 0)
+    assert [(each.kind, each.step) for each in found.findings] == [("missing", 300)]
+    (run.path / "status.json").unlink()
+    with pytest.raises(ValueError, match="has no checkpoints to look at"):
+        audit(run.path, read_weights=read_weights)
+
+
+def test_a_finding_is_of_a_known_kind(tmp_path):
+    with pytest.raises(ValueError, match="kind got 'odd'; allowed: unreadable"):
+        Finding.at("odd", None, tmp_path, "")
 
 
 @pytest.mark.parametrize("cell", ["transformer", "recall"])
