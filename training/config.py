@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import (
@@ -25,6 +25,7 @@ from training.naming import describe, resolve
 from training.tasks import Task
 
 SCHEMA_VERSION = 1
+Built = TypeVar("Built")
 
 
 class ConfigError(ValueError):
@@ -166,11 +167,7 @@ class RunConfig(Strict):
     @classmethod
     def from_yaml(cls, path: str | Path) -> RunConfig:
         """A configuration from a YAML file. Raises ConfigError naming the file."""
-        data = read_yaml(path, "task, family, steps")
-        try:
-            return cls.from_mapping(data)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+        return read_yaml(path, "task, family, steps", cls.from_mapping)
 
     def replace(self, **changes: Any) -> RunConfig:
         """A copy with some fields changed; a mapping changes only the named parts of its section.
@@ -208,8 +205,11 @@ def digest(plain: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def read_yaml(path: str | Path, keys: str) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError naming the file; keys: what belongs in it."""
+def read_yaml(path: str | Path, keys: str, build: Callable[[dict[str, Any]], Built]) -> Built:
+    """What `build` makes of the mapping in a YAML file. Raises ConfigError naming the file.
+
+    keys: what belongs in it, for the error.
+    """
     path = Path(path)
     try:
         data = yaml.load(path.read_text(), Loader=_Loader)
@@ -219,7 +219,10 @@ def read_yaml(path: str | Path, keys: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise ConfigError(f"{path}: got {_short(data)}; allowed: a mapping with {keys}")
-    return data
+    try:
+        return build(data)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 class _Loader(yaml.SafeLoader):

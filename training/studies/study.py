@@ -167,11 +167,7 @@ class KappaStudy(Strict):
     @classmethod
     def from_yaml(cls, path: str | Path) -> KappaStudy:
         """A study from a YAML file. Raises ConfigError naming the file."""
-        data = read_yaml(path, "study, run, cells or tables")
-        try:
-            return cls.from_mapping(data)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+        return read_yaml(path, "study, run, cells or tables", cls.from_mapping)
 
     def canonical(self) -> dict[str, Any]:
         """Everything as plain JSON values; equal studies give equal text."""
