@@ -28,11 +28,13 @@ def claim(study: KappaStudy, root: Path) -> Path:
     """Make the study's folder, or check that it is this study's. ValueError says what to do."""
     refuse_another(study, root)
     folder = root / study.study
+    stamp = folder / STUDY
     identity = {"schema_version": SCHEMA_VERSION, "study": study.canonical()}
     try:
         for part in (SEARCHES, FAILURES):
             (folder / part).mkdir(parents=True, exist_ok=True)
-        write_json(folder / STUDY, identity)
+        if not stamp.exists() or read_json(stamp) != identity:
+            write_json(stamp, identity)
     except OSError as error:
         raise ValueError(
             f"{folder}: a study cannot be written here ({error.strerror}); allowed: a folder you"

@@ -230,8 +230,10 @@ def test_a_cell_is_complete_with_its_last_search(tmp_path):
 
 
 def test_a_folder_of_another_study_is_refused(tmp_path):
+    stamp = claim(study(), tmp_path) / "study.json"
+    before = stamp.stat().st_mtime_ns
     claim(study(), tmp_path)
-    claim(study(), tmp_path)
+    assert stamp.stat().st_mtime_ns == before
     claim(study(cells=[CELL, {**CELL, "name": "added"}]), tmp_path)
     with pytest.raises(ValueError, match=r"cells added are on record but not .*use --cell"):
         claim(study(), tmp_path)
@@ -244,7 +246,6 @@ def test_a_folder_of_another_study_is_refused(tmp_path):
         claim(study(cells=[{**CELL, "steps": 60}]), tmp_path)
     with pytest.raises(ValueError, match="data_seeds, seeds differ"):
         claim(study(seeds=[5], data_seeds=[6]), tmp_path)
-    stamp = tmp_path / "tiny" / "study.json"
     stamp.write_text(stamp.read_text().replace('"schema_version": 1', '"schema_version": 0', 1))
     with pytest.raises(ValueError, match=r"study\.json: schema_version 0; allowed: 1"):
         claim(study(), tmp_path)
