@@ -19,8 +19,11 @@ NOT_MEASURED = "not measured"
 class Comparison:
     """One number of a claim.
 
-    what: in words. value: None where the searches leave it open. low, high: 95%; high infinite
-    where nothing bounds it. expected: the range in which the claim says it lies.
+    what: in words. value: None where the searches leave it open. bound: what the value is to the
+    true one, "=", ">=" or "<=". low, high: 95%; high infinite where nothing bounds it. expected:
+    the range in which the claim says it lies. short_of: why the interval cannot decide ("steps":
+    a search failed for want of optimisation, which says nothing about data; "data seeds": there
+    is one only); empty where it can.
     """
 
     what: str
@@ -28,18 +31,17 @@ class Comparison:
     low: float
     high: float
     expected: tuple[float, float]
+    bound: str = "="
+    short_of: str = ""
 
     @property
     def verdict(self) -> str:
         least, most = self.expected
+        if self.short_of:
+            return UNDETERMINED
         if least <= self.low and self.high <= most:
             return CONFIRMED
         return CONTRADICTED if self.high < least or self.low > most else UNDETERMINED
-
-    def __str__(self) -> str:
-        value = "open" if self.value is None else f"{self.value:.2f}"
-        high = f"{self.high:.2f}" if math.isfinite(self.high) else "no upper end"
-        return f"{self.what} {value} [{self.low:.2f}, {high}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ class Claim:
                 {
                     "what": c.what,
                     "value": c.value,
+                    "bound": c.bound,
+                    "short_of": c.short_of,
                     "low": c.low,
                     "high": _finite(c.high),
                     "expected": [c.expected[0], _finite(c.expected[1])],

@@ -1,8 +1,9 @@
 """What a study of kappa says about the claims of arXiv 2602.18333, and ours beside them.
 
 Comparisons are ratios of two N*, or a kappa. Their ranges are fixed here, not in the study: "more"
-is a ratio above 1, and "about 1" is 1 within a factor of 1.5, since three lengths that share
-everything have kappa 3 and 1.5 is a little nearer to 1 than to that.
+is a ratio above 1; "about 1" is 1 within a factor of 1.5, since three lengths that share
+everything have kappa 3 and 1.5 is a little nearer to 1 than to that; and lengths interfere or share
+where kappa / kappa_sep lies outside the band of planted separate ones.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from scipy.stats import rankdata
 from analyses.claim import Claim, Comparison
 from training import NStar, SharingFactor
 from training.sharing.interval import kappa_intervals, prefix_interval, ratio_interval
-from training.sharing.replicate import prefix_size
+from training.sharing.replicate import SEPARATE, prefix_size
 from training.tasks.base import generator
 
 ABOUT = 1.5
 PAPER = "arXiv 2602.18333"
 MORE, LESS = (1.0, math.inf), (0.0, 1.0)
+INTERFERING, SHARED = (0.0, SEPARATE[0]), (SEPARATE[1], math.inf)
 NEAR, ABOVE, AT_MOST = (1 / ABOUT, ABOUT), (ABOUT, math.inf), (0.0, ABOUT)
 RECURRENT = {"lstm": "LSTM", "dense_ssm": "Dense-SSM"}
 """The paper's recurrent families; Mamba is ours."""
+LEAST_CELLS = 6
+"""Of fewer cells no rank correlation is judged."""
 Searches = Mapping[int, Mapping[str, NStar]]
 """Of one cell: data seed, then search name, to N*."""
 
@@ -47,14 +51,10 @@ class _Study:
         expected: tuple[float, float],
     ) -> Iterator[Comparison]:
         """One N* over another, each (cell, search name); nothing where a cell is missing."""
-        lacks = {cell for cell, _ in (above, below)} - set(self.searches)
-        self.missing |= lacks
-        if lacks:
+        first, second = (self._stars(*search) for search in (above, below))
+        pairs = [(first[seed], second[seed]) for seed in sorted(set(first) & set(second))]
+        if not pairs:
             return
-        pairs = [
-            (self.searches[above[0]][seed][above[1]], self.searches[below[0]][seed][below[1]])
-            for seed in self.searches[above[0]]
-        ]
         low, high = ratio_interval(pairs)
         yield Comparison(
             what=what,
@@ -62,7 +62,15 @@ class _Study:
             low=low,
             high=math.inf if high is None else high,
             expected=expected,
+            short_of=_short_of([star for pair in pairs for star in pair], len(pairs)),
         )
+
+    def _stars(self, cell: str, name: str) -> dict[int, NStar]:
+        """One search of a cell by data seed; empty where it is not on record."""
+        found = self.searches.get(cell, {})
+        stars = {seed: searches[name] for seed, searches in found.items() if name in searches}
+        self.missing |= set() if stars else {cell}
+        return stars
 
     def kappa(
         self, what: str, cell: str, expected: tuple[float, float], separate: bool = False
@@ -80,7 +88,20 @@ class _Study:
             low=low,
             high=math.inf if high is None else high,
             expected=expected,
+            bound=factor.bound,
+            short_of=_short_of_factor(factor),
         )
+
+
+def _short_of(stars: Sequence[NStar], data_seeds: int) -> str:
+    if any(star.limited for star in stars):
+        return "steps"
+    return "data seeds" if data_seeds < 2 else ""
+
+
+def _short_of_factor(factor: SharingFactor) -> str:
+    stars = [star for r in factor.replicates for star in r.stars.values()]
+    return _short_of(stars, len(factor.replicates))
 
 
 def _joint(family: str, form: str) -> tuple[str, str]:
@@ -144,7 +165,12 @@ def _transformer_kappa(study: _Study) -> Iterator[Comparison]:
 
 
 def _interference(study: _Study) -> Iterator[Comparison]:
-    yield from study.kappa("kappa / kappa_sep", "Z4-transformer-cot", LESS, separate=True)
+    for cell, name in (
+        ("Z4-transformer-cot", "Z_4, 2 layers"),
+        ("layout-usual", "Z_4, 1 layer"),
+        ("deep-transformer-cot", "Z_5, 2 layers"),
+    ):
+        yield from study.kappa(f"kappa / kappa_sep on {name}", cell, INTERFERING, separate=True)
 
 
 def _recurrent_kappa(study: _Study) -> Iterator[Comparison]:
@@ -161,15 +187,15 @@ def _falls_with_length(study: _Study) -> Iterator[Comparison]:
 
 
 def _generalises(study: _Study) -> Iterator[Comparison]:
-    """Rank correlation of kappa with the accuracy at twice the length; 95% by permutation."""
+    """Rank correlation of kappa with the accuracy at twice the length, over cells with both."""
     found = {}
     for name, factor in study.factors.items():
         beyond = [r.joint.beyond for r in factor.replicates]
         known = [value for value in beyond if value is not None]
-        if factor.kappa is not None and len(known) == len(beyond):
+        if factor.bound == "=" and len(known) == len(beyond):
             found[name] = (factor.kappa, float(np.mean(known)))
-    if len(found) < 5:
-        study.missing.add("five cells with kappa and accuracy at twice the length")
+    if len(found) < LEAST_CELLS:
+        study.missing.add(f"{LEAST_CELLS} cells with kappa and accuracy at twice the length")
         return
     kappa, beyond = np.array(list(found.values())).T
     rho, low, high = rank_correlation(kappa, beyond)
@@ -184,8 +210,11 @@ def _layout(study: _Study) -> Iterator[Comparison]:
         "N* at all lengths, usual layout over aligned",
         ("layout-usual", "joint"), ("layout-aligned", "joint"), MORE,
     )  # fmt: skip
-    yield from study.kappa("usual, kappa / kappa_sep", "layout-usual", LESS, separate=True)
-    yield from study.kappa("aligned, kappa / kappa_sep", "layout-aligned", MORE, separate=True)
+    yield from study.kappa("usual, kappa / kappa_sep", "layout-usual", INTERFERING, separate=True)
+    yield from study.kappa(
+        "inputs shifted, kappa / kappa_sep", "layout-right_aligned", INTERFERING, separate=True
+    )
+    yield from study.kappa("aligned, kappa / kappa_sep", "layout-aligned", SHARED, separate=True)
 
 
 def _prefixes(study: _Study) -> Iterator[Comparison]:
@@ -206,6 +235,7 @@ def _prefixes(study: _Study) -> Iterator[Comparison]:
         low=low,
         high=math.inf if high is None else high,
         expected=NEAR,
+        short_of=_short_of_factor(study.factors[cell]),
     )
 
 
@@ -229,11 +259,14 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, draws: int = 2000) -> tuple[f
     for rows in draw.integers(0, len(x), (draws, len(x))):
         if len(set(x[rows])) > 1 and len(set(y[rows])) > 1:
             found.append(_spearman(x[rows], y[rows]))
-    low, high = np.percentile(found, [2.5, 97.5])
+    low, high = np.percentile(found, [2.5, 97.5]) if found else (-1.0, 1.0)
     return _spearman(x, y), float(low), float(high)
 
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> float:
+    """0 where one of them has no spread."""
+    if len(set(x)) < 2 or len(set(y)) < 2:
+        return 0.0
     return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
 
 
@@ -254,8 +287,9 @@ _MEASURES: tuple[tuple[str, str, str, Callable[[_Study], Iterator[Comparison]]],
      "CoT.", _recurrent_kappa),
     ("4.4", PAPER, "With ACoT the Dense-SSM's N* falls as the length grows.", _falls_with_length),
     ("4.5", PAPER, "High kappa goes with generalising to twice the length.", _generalises),
-    ("layout", "ours", "The interference of transformer CoT comes from its position layout: with "
-     "the chain at one place whatever the length, lengths share.", _layout),
+    ("layout", "ours", "The interference of transformer CoT comes and goes with its position "
+     "layout: with the inputs and the chain each at a fixed place, whatever the length, lengths "
+     "share; with either of them shifted they do not.", _layout),
     ("prefix", "ours", "The transformer's kappa with ACoT is what prefixes give: a sequence of "
      "length n supervises every step up to n, each learnt by itself.", _prefixes),
 )  # fmt: skip

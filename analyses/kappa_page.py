@@ -59,7 +59,7 @@ def _mark(row: Mapping[str, Any]) -> Mark:
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     head = (
         "| cell | lengths | N\\* alone | N\\* joint | kappa (95%) | kappa_sep | kappa / kappa_sep"
-        " (95%) | twice the length | what was short where a search is censored |\n"
+        " (95%) | twice the length | censored for want of; not monotone |\n"
         "|---|---|---|---|---|---|---|---|---|"
     )
     return "\n".join([head, *map(_line, rows)])
@@ -77,9 +77,15 @@ def _line(row: Mapping[str, Any]) -> str:
         _decimal(row["kappa_sep"]),
         _with_interval(row["ratio"], row["bound"], row["ratio_low"], row["ratio_high"]),
         _decimal(row["beyond"]),
-        "; ".join(_shortage(row, search) for search in row["censored"]),
+        "; ".join([*(_shortage(row, name) for name in row["censored"]), *_not_monotone(row)]),
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _not_monotone(row: Mapping[str, Any]) -> list[str]:
+    """Searches that failed at a size above one that succeeded."""
+    names = ["joint" if name == "joint" else f"length {name}" for name in row["not_monotone"]]
+    return [f"not monotone: {', '.join(names)}"] if names else []
 
 
 def _shortage(row: Mapping[str, Any], search: str) -> str:
@@ -102,9 +108,9 @@ def _claim(claim: Mapping[str, Any]) -> str:
 
 
 def _comparison(entry: Mapping[str, Any]) -> str:
-    value = "open" if entry["value"] is None else f"{entry['value']:.2f}"
-    high = "no end" if entry["high"] is None else f"{entry['high']:.2f}"
-    return f"{entry['what']} {value} [{entry['low']:.2f}, {high}]".replace("*", r"\*")
+    number = _with_interval(entry["value"], entry["bound"], entry["low"], entry["high"])
+    short = f" (too few {entry['short_of']} to judge)" if entry["short_of"] else ""
+    return f"{entry['what']} {number}{short}".replace("*", r"\*")
 
 
 def _size(value: float | None) -> str:
@@ -116,10 +122,12 @@ def _decimal(value: float | None) -> str:
 
 
 def _with_interval(value: float | None, bound: str | None, low: float, high: float | None) -> str:
-    if value is None:
-        return bound or ""
+    """Empty where nothing was asked; "open" where only an interval is known."""
+    if bound is None:
+        return ""
     sign = "" if bound == "=" else f"{bound} "
-    return f"{sign}{value:.2f} [{low:.2f}, {'no end' if high is None else f'{high:.2f}'}]"
+    number = "open" if value is None else f"{sign}{value:.2f}"
+    return f"{number} [{low:.2f}, {'no end' if high is None else f'{high:.2f}'}]"
 
 
 if __name__ == "__main__":

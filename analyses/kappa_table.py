@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from training.naming import describe
 from training.run import write_json
 from training.sharing.interval import kappa_intervals
 from training.studies.folder import read_failure, read_search, searches_of_cell
-from training.studies.study import Cell, KappaStudy
+from training.studies.study import Cell, KappaStudy, preset
 
 TABLE, JSON = "table.parquet", "table.json"
 
@@ -29,11 +30,10 @@ def kappa_table(study: KappaStudy, root: str | Path) -> list[dict[str, Any]]:
     n_star, n50: by search. kappa with bound and interval, kappa_sep, ratio (kappa / kappa_sep):
     None for a cell of which only the joint search was asked. beyond: accuracy at twice the longest
     length, 0 at chance; None where that does not apply. censored: searches that failed at the
-    largest size; bottom: that succeeded at the smallest. causes: search, then size, to why it
-    failed.
+    largest size; bottom: that succeeded at the smallest; not_monotone: that failed at a size above
+    one that succeeded. causes: search, then size, to why it failed.
     """
-    found = _finished(study, Path(root))
-    return [r for cell in study.cells if cell.name in found for r in _rows(study, cell, found)]
+    return _table(study, _finished(study, Path(root)))
 
 
 def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -48,7 +48,7 @@ def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         columns = dict(row)
         for name in ("n_star", "n50"):
             columns |= {f"{name}_{search}": value for search, value in columns.pop(name).items()}
-        for name in ("lengths", "censored", "bottom", "interval_covers"):
+        for name in ("lengths", "censored", "bottom", "not_monotone", "interval_covers"):
             columns[name] = ", ".join(map(str, columns[name]))
         flat.append(columns | {"causes": "; ".join(causes)})
     frame = pd.DataFrame(flat)
@@ -58,23 +58,25 @@ def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 def write_table(study: KappaStudy, root: str | Path) -> dict[str, Any]:
     """Write table.json and table.parquet into the study's folder; returns what the JSON holds.
 
-    rows; claims: those that the finished cells bear on (analyses/kappa_claims.py); missing:
-    searches that are not on record yet; failures: those of them that failed, with a sentence.
+    rows; claims: those on which the finished cells bear, of the preset `small` (analyses/
+    kappa_claims.py); missing: searches that are not on record yet; failures: those of them that
+    failed, with a sentence.
     """
     root = Path(root)
     folder = root / study.study
     missing = [job for job in study.jobs() if read_search(job, root) is None]
     failures = {job.name: read_failure(job, root) for job in missing}
+    found = _finished(study, root)
     table = {
         "schema_version": SCHEMA_VERSION,
         "study": study.study,
-        "rows": kappa_table(study, root),
-        "claims": [claim.record() for claim in _claims(study, root) if claim.comparisons],
+        "rows": _table(study, found),
+        "claims": [claim.record() for claim in _claims(study, found) if claim.comparisons],
         "missing": [job.name for job in missing],
         "failures": {name: said for name, said in failures.items() if said},
     }
     write_json(folder / JSON, table)
-    partial = folder / f".{TABLE}.partial"
+    partial = folder / f".{TABLE}.{os.getpid()}.partial"
     as_frame(table["rows"]).to_parquet(partial)
     partial.replace(folder / TABLE)
     return table
@@ -86,19 +88,29 @@ def _finished(study: KappaStudy, root: Path) -> dict[str, Searches]:
     return {name: searches for name, searches in found.items() if searches is not None}
 
 
-def _claims(study: KappaStudy, root: Path) -> tuple[Claim, ...]:
-    found = _finished(study, root)
+def _table(study: KappaStudy, found: Mapping[str, Searches]) -> list[dict[str, Any]]:
+    return [
+        row
+        for cell in study.cells
+        if cell.name in found
+        for row in _rows(study, cell, found[cell.name])
+    ]
+
+
+def _claims(study: KappaStudy, found: Mapping[str, Searches]) -> tuple[Claim, ...]:
+    """By the cells that are as in the preset: another's of the same name says something else."""
+    preset_cells = preset("small").cells
+    cells = [cell for cell in study.cells if cell.name in found and cell in preset_cells]
     factors = {
         cell.name: SharingFactor.of(study.config(cell), found[cell.name])
-        for cell in study.cells
-        if cell.name in found and cell.searches == "all"
+        for cell in cells
+        if cell.searches == "all"
     }
-    return kappa_claims(found, factors)
+    return kappa_claims({cell.name: found[cell.name] for cell in cells}, factors)
 
 
-def _rows(study: KappaStudy, cell: Cell, every: Mapping[str, Searches]) -> list[dict[str, Any]]:
+def _rows(study: KappaStudy, cell: Cell, found: Searches) -> list[dict[str, Any]]:
     task: Any = cell.task
-    found = every[cell.name]
     head = {
         "cell": cell.name,
         "task": getattr(task, "label", type(task).__name__),
@@ -129,6 +141,7 @@ def _numbers(stars: Sequence[Mapping[str, NStar]]) -> dict[str, Any]:
         "beyond": None if None in beyond else float(np.mean(np.array(beyond, dtype=float))),
         "censored": [name for name in names if any(of[name].censored for of in stars)],
         "bottom": [name for name in names if any(of[name].bottom for of in stars)],
+        "not_monotone": [name for name in names if not all(of[name].monotone for of in stars)],
         "causes": {name: _causes([of[name] for of in stars]) for name in names},
         "member_steps": sum(star.member_steps for of in stars for star in of.values()),
     }

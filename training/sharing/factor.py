@@ -19,7 +19,7 @@ from training.config import RunConfig
 from training.naming import describe
 from training.sharing.interval import Interval, interval_covers, kappa_intervals
 from training.sharing.n_star import NStar
-from training.sharing.replicate import Replicate
+from training.sharing.replicate import SEPARATE, Replicate
 
 JOINT = "joint"
 
@@ -168,6 +168,7 @@ class SharingFactor:
         if self.kappa is None:
             return f"{head}; kappa is undetermined, since both sides of it are only bounded."
         (low, high), (ratio_low, ratio_high) = kappa_intervals(self.replicates)
+        end = "no end" if ratio_high is None else f"{ratio_high:.2f}"
         chance = {"grid": "the grid", "initialisation": "initial weights", "data": "data seeds"}
         *first, last = [chance[part] for part in self.interval_covers]
         source = f"{', '.join(first)} and {last}" if first else last
@@ -176,13 +177,17 @@ class SharingFactor:
         head = f"{head}; kappa {sign}{self.kappa:.2f} ({source}: {open_range})"
         if self.kappa_sep is None:
             return f"{head}; kappa_sep is unknown, since a length alone ran out of sequences."
-        if ratio_high is not None and ratio_high < 1:
+        least, most = SEPARATE
+        if ratio_high is not None and ratio_high < least:
             verdict = "below"
-        elif ratio_low >= 1:
+        elif ratio_low > most:
             verdict = "above"
         else:
             verdict = "not told apart from"
-        return f"{head}, {verdict} the {self.kappa_sep:.2f} of lengths that share nothing."
+        return (
+            f"{head}, {ratio_low:.2f} to {end} of kappa_sep {self.kappa_sep:.2f}: {verdict} what "
+            f"lengths that share nothing have ({least:.2f} to {most:.2f} of it)."
+        )
 
     def _text(self, name: str) -> str:
         """N* of one search for each data seed."""

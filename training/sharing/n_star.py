@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 FAILED = ("done", "stopped", "diverged")
 """Ends of a member that has not solved its size."""
@@ -127,6 +130,13 @@ class NStar:
         return {size: Path(winner.run) for size, winner in sorted(winners.items()) if winner}
 
     @property
+    def limited(self) -> bool:
+        """Censored for want of optimisation: that bounds the budget of steps, and N* not at all."""
+        failed = [trial for trial in self.trials if not trial.solved]
+        largest = max(failed, key=lambda trial: trial.size, default=None)
+        return self.censored and largest is not None and largest.cause == "optimisation"
+
+    @property
     def member_steps(self) -> int:
         """Training steps of all members of all sizes: the cost of the search."""
         return sum(trial.member_steps for trial in self.trials)
@@ -146,20 +156,27 @@ class NStar:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> NStar:
-        """Errors: ValueError that names what is missing or unknown."""
+        """Errors: ValueError that names what is missing, unknown, or of another type."""
         fields = dict(record)
+        if unknown := sorted(set(fields) - set(cls.__dataclass_fields__)):
+            raise ValueError(f"NStar.from_record: got unknown {', '.join(unknown)}")
+        trials = fields.get("trials")
+        if not isinstance(trials, list | tuple) or not all(isinstance(t, Mapping) for t in trials):
+            raise ValueError("NStar.from_record: trials are missing, or no list of mappings")
+        fields["trials"] = [{k: v for k, v in t.items() if k != "solved"} for t in trials]
         try:
-            fields["trials"] = tuple(_trial(entry) for entry in fields["trials"])
-            for name in ("interval", "grid", "lrs", "seeds"):
-                fields[name] = tuple(fields[name])
-            return cls(**fields)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"NStar.from_record: got another record than its own ({error})") from (
-                error
+            star = _reader().validate_python(fields)
+        except ValidationError as error:
+            wrong = "; ".join(
+                f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}" for entry in error.errors()
             )
+            raise ValueError(f"NStar.from_record: {wrong}") from error
+        solved = [trial.size for trial in star.trials if trial.solved]
+        if star.trials and star.value != min(solved, default=None):
+            raise ValueError(f"NStar.from_record: value {star.value} is not what its trials say")
+        return star
 
 
-def _trial(entry: Mapping[str, Any]) -> Trial:
-    fields = {name: value for name, value in entry.items() if name != "solved"}
-    fields["members"] = tuple(MemberOutcome(**member) for member in fields["members"])
-    return Trial(**fields)
+@cache
+def _reader() -> TypeAdapter[NStar]:
+    return TypeAdapter(NStar)

@@ -10,7 +10,9 @@ import numpy as np
 
 from training.sharing.n_star import NStar
 
-BOUNDS = ("=", ">=", "<=", "undetermined")
+SEPARATE = (0.8 / 1.3, 0.8 * 1.3)
+"""kappa / kappa_sep of lengths learnt apart: about 0.8 in planted models (theory, section 8), give
+or take a grid step. Above it lengths share, below it they interfere."""
 
 
 def separate_size(

@@ -98,7 +98,7 @@ def test_a_record_is_read_back():
     star = n_star([fake(40, ("solved", "stopped")), fake(20, ("done", "diverged"))])
     assert NStar.from_record(star.record()) == star
     assert NStar.from_record(json.loads(json.dumps(star.record()))) == star
-    with pytest.raises(ValueError, match="another record"):
+    with pytest.raises(ValueError, match="trials are missing"):
         NStar.from_record({"value": 3})
 
 

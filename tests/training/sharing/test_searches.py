@@ -112,7 +112,7 @@ def test_a_failing_top_is_searched_again_from_the_uniform_mixture(name):
 
 @pytest.mark.slow
 def test_the_default_costs_less_on_recorded_curves():
-    script = Path(__file__).parents[2] / "benchmarks" / "search_cost.py"
+    script = Path(__file__).parents[3] / "benchmarks" / "search_cost.py"
     done = subprocess.run(
         [sys.executable, str(script), "--json"], capture_output=True, text=True, check=False
     )
