@@ -82,8 +82,8 @@ def _not_finite(arrays: Mapping[str, np.ndarray]) -> str:
 
 def _against_meta(run: Run, step: int, file: Path, found: str) -> Iterator[Finding]:
     """Weights and optimiser's vectors are those that meta.json was written with."""
-    checkpoint = run[step]
     try:
+        checkpoint = run[step]
         said = checkpoint.hash
     except ValueError:
         return  # found with the records
@@ -100,6 +100,13 @@ def _against_meta(run: Run, step: int, file: Path, found: str) -> Iterator[Findi
     if bad:
         message = f"NaN or infinity in {bad}; go on from an earlier step"
         yield Finding.at("not_finite", step, file, message)
+
+
+def _diverged(run: Run | None) -> bool:
+    try:
+        return run is not None and state_of(run) == "diverged"
+    except ValueError:
+        return False  # found with the records
 
 
 def _at_rest(run: Run | None) -> Callable[[int], bool]:
@@ -169,7 +176,7 @@ def _beside(
         )
         found.append(Finding.at("final_as_early", steps[row], series.files[steps[row]][0], message))
     steps, x = _without(out, steps, x)
-    diverged = series.run is not None and state_of(series.run) == "diverged"
+    diverged = _diverged(series.run)
     out = {jump.row: jump for jump in jumps(x, steps, sampler.slices)}
     if diverged:
         out.pop(len(steps) - 1, None)

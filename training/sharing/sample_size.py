@@ -30,6 +30,10 @@ Progress = Callable[[float, str], None]
 """progress(share of the work done, estimated; what was just found)."""
 
 
+MOST = 2**24
+"""Training sequences above which a search must be told the largest size: its first one is drawn."""
+
+
 def size_grid(pool: int) -> tuple[int, ...]:
     """BOTTOM * RATIO^k below `pool`, then the pool itself (in place of a size just below it)."""
     if pool < 1:
@@ -67,7 +71,7 @@ def sample_size(
 
     Errors: ValueError for an empty grid, sizes that do not exist, an unknown search, no threshold.
     """
-    grid = _grid(config, sizes, largest)
+    grid = grid_of(config, sizes, largest)
     _check(config, lrs, seeds, search)
     trials = _Trials(config, root, grid, lrs, seeds, progress)
     SEARCHES[search](trials.solves, grid, second_start(config))
@@ -169,7 +173,10 @@ class _Trials:
             self.progress(self.share, f"{size} sequences: {outcome}")
 
 
-def _grid(config: RunConfig, sizes: Sequence[int] | None, largest: int | None) -> tuple[int, ...]:
+def grid_of(
+    config: RunConfig, sizes: Sequence[int] | None = None, largest: int | None = None
+) -> tuple[int, ...]:
+    """The sizes that a search may ask, ascending. ValueError where there are none, or too many."""
     if largest is not None and largest < 1:
         raise ValueError(f"largest: got {largest}, allowed 1 or more sequences, or None")
     pool = config.task.pool() if hasattr(config.task, "pool") else None  # type: ignore[attr-defined]
@@ -179,6 +186,11 @@ def _grid(config: RunConfig, sizes: Sequence[int] | None, largest: int | None) -
             raise ValueError(
                 f"sizes: {type(config.task).__name__} has no finite pool of sequences, so a grid "
                 "of sizes, or the largest of them, must be given"
+            )
+        if largest is None and min(limits) > MOST:
+            raise ValueError(
+                f"largest: {type(config.task).__name__} has {min(limits):.3g} training sequences;"
+                f" say how many to try at most (above {MOST:,} it must be said)"
             )
         return size_grid(min(limits))
     grid = tuple(sorted(set(sizes)))

@@ -15,7 +15,7 @@ from training.config import RunConfig
 from training.naming import describe
 from training.optimiser import slots
 from training.schedule import checkpoint_steps, evaluation_steps
-from training.sharing.sample_size import size_grid
+from training.sharing.sample_size import grid_of
 from training.sharing.searches import SEARCHES
 from training.stack import DTYPES, Member, Stack
 from training.studies.study import Cell, Job, KappaStudy
@@ -126,7 +126,7 @@ def _bytes(config: RunConfig) -> float:
 
 def _of(job: Job, members: int, seconds: float, arrays: float) -> Estimate:
     config = job.config
-    solved, failed = _asked(job.search, _grid(job), job.search_name == "joint")
+    solved, failed = _asked(job.search, grid_of(job.config, largest=job.largest))
     completed = COMPLETED if job.n50 else 0
     shares = SOLVED * (LEADER * solved + completed) + (LEADER + 1) * FAILED * failed
     steps = shares * config.steps
@@ -136,19 +136,8 @@ def _of(job: Job, members: int, seconds: float, arrays: float) -> Estimate:
     return Estimate(runs=runs, cpu_seconds=steps * seconds, bytes=runs * per_run)
 
 
-def _grid(job: Job) -> tuple[int, ...]:
-    task = job.config.task
-    pool = task.pool() if hasattr(task, "pool") else None  # type: ignore[attr-defined]
-    limits = [limit for limit in (pool, job.largest) if limit is not None]
-    if not limits:
-        raise ValueError(
-            f"{job.cell}: its task has no finite pool of sequences; set largest in the study"
-        )
-    return size_grid(min(limits))
-
-
 @lru_cache(maxsize=256)
-def _asked(search: str, grid: tuple[int, ...], joint: bool) -> tuple[float, float]:
+def _asked(search: str, grid: tuple[int, ...]) -> tuple[float, float]:
     """Sizes that succeed and that fail, mean over where on the grid N* lies."""
     counts = np.zeros(2)
     for first in grid:
@@ -158,7 +147,7 @@ def _asked(search: str, grid: tuple[int, ...], joint: bool) -> tuple[float, floa
             asked[size] = size >= first
             return asked[size]
 
-        SEARCHES[search](solves, grid, grid[len(grid) // 2] if joint else None)
+        SEARCHES[search](solves, grid, None)
         counts += [sum(asked.values()), len(asked) - sum(asked.values())]
     solved, failed = (counts / len(grid)).tolist()
     return solved, failed

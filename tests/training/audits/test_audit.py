@@ -363,3 +363,17 @@ def test_nothing_is_found_in_long_healthy_runs(tmp_path, cell, rate):
     for every in (256, 1024):
         prune(tmp_path, keep="every", every=every)
         assert audit(tmp_path).findings == (), "kept more sparsely"
+
+
+@pytest.mark.parametrize("name", ["status.json", "metrics.jsonl"])
+def test_a_damaged_small_file_is_a_finding_and_the_rest_is_looked_at(tmp_path, name):
+    config = RunConfig(
+        task={"name": "modular_addition", "modulus": 4, "lengths": [3], "format": "acot"},
+        family={"name": "dense_ssm", "width": 4}, steps=20, batch_size=8, eval_size=20,
+    )  # fmt: skip
+    first, second = (train(config.replace(seeds={"init": s}), root=tmp_path) for s in (0, 1))
+    (first.path / name).write_text("{\n{\n")
+    found = audit(tmp_path)
+    assert {finding.kind for finding in found.findings} == {"unreadable"}
+    assert found.runs == 2
+    assert found.checkpoints == len(second.steps) * 2

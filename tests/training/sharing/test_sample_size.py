@@ -10,7 +10,7 @@ from training.config import RunConfig
 from training.families import DenseSSM
 from training.run import open_run
 from training.sharing.n_star import MemberOutcome, NStar
-from training.sharing.sample_size import _n_star, _trial, _Trials, sample_size, size_grid
+from training.sharing.sample_size import _n_star, _trial, _Trials, grid_of, sample_size, size_grid
 from training.sharing.searches import SEARCHES
 from training.tasks import AssociativeRecall, ModularAddition
 
@@ -337,3 +337,12 @@ def test_the_paper_s_search_finds_the_same(tmp_path):
     theirs = sample_size(CONFIG, search="paper", **arguments)
     assert (theirs.value, theirs.interval) == (ours.value, ours.interval)
     assert theirs.search == "paper"
+
+
+def test_a_pool_too_large_to_draw_needs_a_largest_size(tmp_path):
+    huge = ModularAddition(modulus=10, lengths=(11, 12), format="acot")
+    config = CONFIG.replace(task=huge)
+    with pytest.raises(ValueError, match=r"largest: ModularAddition has 1\.1e\+12"):
+        sample_size(config, root=tmp_path, lrs=(1e-2,), seeds=(0,))
+    assert grid_of(config, largest=100)[-1] == 100
+    assert not list(tmp_path.iterdir())
