@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analyses.kappa_page import BEGIN, DRAWING, END, PAGE, RECORD, write_page
-from training import KappaStudy
+from training import KappaStudy, preset
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -35,6 +35,15 @@ def test_every_cell_and_every_claim_of_the_record_is_on_the_page():
         assert line.count("censored") == sum(v is None for v in row["n_star"].values())
     for claim in record["claims"]:
         assert claim["statement"] in numbers
+
+
+def test_the_record_is_of_the_preset_as_it_is():
+    record = json.loads((DOCS / RECORD).read_text())
+    finished = {row["cell"] for row in record["rows"]}
+    waiting = {name.split(".")[0] for name in record["missing"]}
+    assert finished | waiting == {cell.name for cell in preset("small").cells}
+    said = (DOCS / PAGE).read_text()
+    assert all(cell in said for cell in waiting), "what is missing is named on the page"
 
 
 def test_the_page_needs_its_markers(tmp_path):
