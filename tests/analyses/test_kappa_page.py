@@ -3,13 +3,16 @@
 import json
 import re
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from analyses.kappa_page import BEGIN, DRAWING, END, PAGE, RECORD, write_page
+from analyses.kappa_table import write_table
 from training import KappaStudy, preset
 
+SEARCHES = "kappa-small-searches.tar.xz"
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -44,6 +47,23 @@ def test_the_record_is_of_the_preset_as_it_is():
     assert finished | waiting == {cell.name for cell in preset("small").cells}
     said = (DOCS / PAGE).read_text()
     assert all(cell in said for cell in waiting), "what is missing is named on the page"
+
+
+@pytest.mark.slow
+def test_the_record_is_what_its_searches_say(tmp_path):
+    with tarfile.open(DOCS / SEARCHES) as archive:
+        archive.extractall(tmp_path, filter="data")
+    said = json.loads((DOCS / RECORD).read_text())
+    assert rounded(write_table(preset("small"), tmp_path)) == rounded(said)
+
+
+def rounded(value):
+    """Numbers to nine digits: exp and log differ in the last between processors."""
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [rounded(entry) for entry in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def test_the_page_needs_its_markers(tmp_path):
