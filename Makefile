@@ -39,4 +39,4 @@ readme: .venv/installed
 
 # The numbers and the drawing of docs/kappa.md, from the small preset's table.
 kappa-page: .venv/installed
-	$(BIN)/python -m analyses.kappa_page runs/kappa-small/table.json
+	$(BIN)/python -m analyses.kappa_page runs/kappa-small

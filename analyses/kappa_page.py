@@ -1,9 +1,9 @@
 """The page on kappa in the docs, out of a study's table: `make kappa-page`.
 
-    python -m analyses.kappa_page runs/kappa-small/table.json
+    python -m analyses.kappa_page runs/kappa-small
 
-copies the table to docs/kappa-small.json and writes the numbers of docs/kappa.md between its
-markers, with the drawing beside it.
+copies the table to docs/kappa-small.json, packs the searches behind it, and writes the numbers of
+docs/kappa.md between its markers, with the drawing beside it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,34 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analyses.kappa_figure import Mark, kappa_drawing
+from analyses.kappa_table import JSON
 from analyses.page import write_text
 from training.checkpoint import read_json
+from training.studies.folder import SEARCHES, STUDY
 
 BEGIN, END = "<!-- numbers: written by `make kappa-page` -->", "<!-- /numbers -->"
 RECORD, PAGE, DRAWING = "kappa-small.json", "kappa.md", "kappa-small.svg"
+ARCHIVE = "kappa-small-searches.tar.xz"
+
+
+def keep(study: Path, docs: Path) -> None:
+    """Copy a study's table into the docs, and pack its configuration and searches."""
+    shutil.copyfile(study / JSON, docs / RECORD)
+    with tarfile.open(docs / ARCHIVE, "w:xz") as archive:
+        for file in [study / STUDY, *sorted((study / SEARCHES).glob("*.json"))]:
+            archive.add(file, Path(study.name, file.relative_to(study)), filter=_anonymous)
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
 
 
 def write_page(docs: Path) -> None:
@@ -133,5 +151,5 @@ def _with_interval(value: float | None, bound: str | None, low: float, high: flo
 if __name__ == "__main__":
     folder = Path("docs")
     if len(sys.argv) > 1:
-        shutil.copyfile(sys.argv[1], folder / RECORD)
+        keep(Path(sys.argv[1]), folder)
     write_page(folder)

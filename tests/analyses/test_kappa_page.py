@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from analyses.kappa_page import BEGIN, DRAWING, END, PAGE, RECORD, write_page
+from analyses.kappa_page import ARCHIVE, BEGIN, DRAWING, END, PAGE, RECORD, keep, write_page
 from analyses.kappa_table import write_table
 from training import KappaStudy, preset
 
-SEARCHES = "kappa-small-searches.tar.xz"
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -51,10 +50,24 @@ def test_the_record_is_of_the_preset_as_it_is():
 
 @pytest.mark.slow
 def test_the_record_is_what_its_searches_say(tmp_path):
-    with tarfile.open(DOCS / SEARCHES) as archive:
+    with tarfile.open(DOCS / ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
     said = json.loads((DOCS / RECORD).read_text())
     assert rounded(write_table(preset("small"), tmp_path)) == rounded(said)
+
+
+def test_what_is_kept_unpacks_to_the_same_files(tmp_path):
+    study, docs = tmp_path / "kappa-small", tmp_path / "docs"
+    (study / "searches").mkdir(parents=True)
+    docs.mkdir()
+    for name in ("study.json", "table.json", "searches/a.0.joint.json", "searches/a.0.4.json"):
+        (study / name).write_text(f'{{"is": "{name}"}}')
+    keep(study, docs)
+    assert json.loads((docs / RECORD).read_text()) == {"is": "table.json"}
+    with tarfile.open(docs / ARCHIVE) as archive:
+        archive.extractall(tmp_path / "again", filter="data")
+    for name in ("study.json", "searches/a.0.joint.json", "searches/a.0.4.json"):
+        assert (tmp_path / "again" / "kappa-small" / name).read_text() == f'{{"is": "{name}"}}'
 
 
 def rounded(value):
