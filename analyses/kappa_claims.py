@@ -12,13 +12,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from scipy.stats import rankdata
 
 from analyses.claim import Claim, Comparison
+from analyses.rank import rank_correlation
 from training import NStar, SharingFactor
 from training.sharing.interval import kappa_intervals, prefix_interval, ratio_interval
-from training.sharing.replicate import SEPARATE, prefix_size
-from training.tasks.base import generator
+from training.sharing.replicate import SEPARATE, geometric_mean, prefix_size
 
 ABOUT = 1.5
 PAPER = "arXiv 2602.18333"
@@ -58,7 +57,7 @@ class _Study:
         low, high = ratio_interval(pairs)
         yield Comparison(
             what=what,
-            value=_geometric([star_ratio(*pair) for pair in pairs]),
+            value=geometric_mean([star_ratio(*pair) for pair in pairs]),
             low=low,
             high=math.inf if high is None else high,
             expected=expected,
@@ -231,7 +230,7 @@ def _prefixes(study: _Study) -> Iterator[Comparison]:
     low, high = prefix_interval(replicates)
     yield Comparison(
         what="joint N* that steps learnt one by one would need, over the one measured",
-        value=_geometric(values) if len(values) == len(replicates) else None,
+        value=geometric_mean(values) if len(values) == len(replicates) else None,
         low=low,
         high=math.inf if high is None else high,
         expected=NEAR,
@@ -244,30 +243,6 @@ def star_ratio(above: NStar, below: NStar) -> float | None:
     if above.value is None or below.value is None:
         return None
     return above.value / below.value
-
-
-def _geometric(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.exp(np.mean(np.log(known)))) if len(known) == len(values) else None
-
-
-def rank_correlation(x: np.ndarray, y: np.ndarray, draws: int = 2000) -> tuple[float, float, float]:
-    """Spearman's, with its 95% bootstrap interval over the pairs; draws without spread are left
-    out."""
-    draw = generator(0, *b"rank")
-    found = []
-    for rows in draw.integers(0, len(x), (draws, len(x))):
-        if len(set(x[rows])) > 1 and len(set(y[rows])) > 1:
-            found.append(_spearman(x[rows], y[rows]))
-    low, high = np.percentile(found, [2.5, 97.5]) if found else (-1.0, 1.0)
-    return _spearman(x, y), float(low), float(high)
-
-
-def _spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """0 where one of them has no spread."""
-    if len(set(x)) < 2 or len(set(y)) < 2:
-        return 0.0
-    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
 
 
 _MEASURES: tuple[tuple[str, str, str, Callable[[_Study], Iterator[Comparison]]], ...] = (

@@ -17,6 +17,7 @@ from training.config import SCHEMA_VERSION
 from training.naming import describe
 from training.run import write_json
 from training.sharing.interval import kappa_intervals
+from training.sharing.replicate import geometric_mean
 from training.studies.folder import read_failure, read_search, searches_of_cell
 from training.studies.study import Cell, KappaStudy, preset
 
@@ -136,8 +137,8 @@ def _numbers(stars: Sequence[Mapping[str, NStar]]) -> dict[str, Any]:
     names = [*sorted((name for name in stars[0] if name != "joint"), key=int), "joint"]
     beyond = [of["joint"].beyond for of in stars]
     return {
-        "n_star": {name: _mean([of[name].value for of in stars]) for name in names},
-        "n50": {name: _mean([of[name].n50 for of in stars]) for name in names},
+        "n_star": {name: geometric_mean([of[name].value for of in stars]) for name in names},
+        "n50": {name: geometric_mean([of[name].n50 for of in stars]) for name in names},
         "beyond": None if None in beyond else float(np.mean(np.array(beyond, dtype=float))),
         "censored": [name for name in names if any(of[name].censored for of in stars)],
         "bottom": [name for name in names if any(of[name].bottom for of in stars)],
@@ -168,11 +169,3 @@ def _causes(stars: Sequence[NStar]) -> dict[str, str]:
             if trial.cause:
                 found.setdefault(trial.size, set()).add(trial.cause)
     return {str(size): " or ".join(sorted(found[size])) for size in sorted(found)}
-
-
-def _mean(values: Sequence[int | None]) -> float | None:
-    """Geometric; None if any is None."""
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return None
-    return float(known[0]) if len(set(known)) == 1 else float(np.exp(np.mean(np.log(known))))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from analyses.claim import CONFIRMED, CONTRADICTED, NOT_MEASURED, UNDETERMINED, Claim, Comparison
-from analyses.kappa_claims import kappa_claims, rank_correlation
+from analyses.kappa_claims import kappa_claims
+from analyses.rank import rank_correlation
 from training import NStar, SharingFactor
 from training.sharing.n_star import Trial
 from training.sharing.replicate import Replicate

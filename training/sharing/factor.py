@@ -9,7 +9,7 @@ against kappa_sep and not against 1: above it lengths share, below it they inter
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from training.config import RunConfig
 from training.naming import describe
 from training.sharing.interval import Interval, interval_covers, kappa_intervals
 from training.sharing.n_star import NStar
-from training.sharing.replicate import SEPARATE, Replicate
+from training.sharing.replicate import SEPARATE, Replicate, geometric_mean
 
 JOINT = "joint"
 
@@ -99,11 +99,13 @@ class SharingFactor:
     @property
     def n_star(self) -> dict[int, float | None]:
         """N*_n by length; None where censored for any data seed."""
-        return {n: _mean([r.alone[n].value for r in self.replicates]) for n in self.lengths}
+        return {
+            n: geometric_mean([r.alone[n].value for r in self.replicates]) for n in self.lengths
+        }
 
     @property
     def n_star_joint(self) -> float | None:
-        return _mean([r.joint.value for r in self.replicates])
+        return geometric_mean([r.joint.value for r in self.replicates])
 
     @property
     def bound(self) -> str:
@@ -120,22 +122,30 @@ class SharingFactor:
 
         A censored N* enters a bound as the largest size that failed, which it exceeds.
         """
-        return None if self.bound == "undetermined" else _mean([r.kappa for r in self.replicates])
+        return (
+            None
+            if self.bound == "undetermined"
+            else geometric_mean([r.kappa for r in self.replicates])
+        )
 
     @property
     def n_sep(self) -> float | None:
         """The joint size that separate mechanisms would need; None if any N*_n is censored."""
-        return _mean([r.n_sep for r in self.replicates])
+        return geometric_mean([r.n_sep for r in self.replicates])
 
     @property
     def kappa_sep(self) -> float | None:
         """sum_n N*_n / N_sep: what kappa would be if the lengths shared nothing."""
-        return _mean([r.kappa_sep for r in self.replicates])
+        return geometric_mean([r.kappa_sep for r in self.replicates])
 
     @property
     def ratio(self) -> float | None:
         """kappa / kappa_sep = N_sep / N*_joint, with the bound of kappa."""
-        return None if self.bound == "undetermined" else _mean([r.ratio for r in self.replicates])
+        return (
+            None
+            if self.bound == "undetermined"
+            else geometric_mean([r.ratio for r in self.replicates])
+        )
 
     @property
     def interval(self) -> Interval:
@@ -248,14 +258,6 @@ class SharingFactor:
             )
         except KeyError as error:
             raise ValueError(f"SharingFactor.from_record: {error} is missing") from error
-
-
-def _mean(values: Sequence[float | None]) -> Any:
-    """Geometric, and exact for one value; None if any is None."""
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return None
-    return known[0] if len(set(known)) == 1 else float(np.exp(np.mean(np.log(known))))
 
 
 def searches_of(config: RunConfig) -> dict[str, RunConfig]:

@@ -168,3 +168,11 @@ class Replicate:
 def _known(star: NStar) -> int:
     """N*, or the largest size that failed where it is censored."""
     return star.grid[-1] if star.value is None else star.value
+
+
+def geometric_mean(values: Sequence[float | None]) -> Any:
+    """Exact where all values are equal; None if any is None."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return known[0] if len(set(known)) == 1 else float(np.exp(np.mean(np.log(known))))
