@@ -8,7 +8,6 @@ docs/kappa.md between its markers, with the drawing beside it.
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 import tarfile
@@ -18,7 +17,7 @@ from typing import Any
 
 from analyses.kappa_figure import Mark, kappa_drawing
 from analyses.kappa_table import JSON
-from analyses.page import write_text
+from analyses.page import insert, write_drawing
 from training.checkpoint import read_json
 from training.studies.folder import SEARCHES, STUDY
 
@@ -47,15 +46,10 @@ def write_page(docs: Path) -> None:
     Errors: ValueError where the record is damaged or the markers are missing.
     """
     table = read_json(docs / RECORD)
-    page = (docs / PAGE).read_text()
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        raise ValueError(f"{docs / PAGE} must hold the markers {BEGIN} and {END} once each")
-    before, rest = page.split(BEGIN)
     numbers = "\n\n".join([_table(_cells(table)), _claims(table["claims"])])
-    write_text(docs / PAGE, f"{before}{BEGIN}\n\n{numbers}\n\n{END}{rest.split(END)[1]}")
+    insert(docs / PAGE, BEGIN, END, f"\n{numbers}\n")
     drawing = kappa_drawing([_mark(row) for row in _cells(table) if row["bound"] is not None])
-    ground = r'\1<rect width="100%" height="100%" fill="white"/>'
-    write_text(docs / DRAWING, re.sub(r"(<svg[^>]*>)", ground, drawing, count=1) + "\n")
+    write_drawing(docs / DRAWING, drawing)
 
 
 def _cells(table: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from importlib import metadata, resources
 from pathlib import Path
@@ -41,6 +42,21 @@ def write_text(path: Path, text: str) -> Path:
 
 def write_json(path: Path, facts: object) -> Path:
     return write_text(path, json.dumps(plain(facts), indent=1, allow_nan=False) + "\n")
+
+
+def insert(page: Path, begin: str, end: str, text: str) -> Path:
+    """Put `text` between two markers of a page, each of which must stand there once."""
+    before = page.read_text()
+    if before.count(begin) != 1 or before.count(end) != 1:
+        raise ValueError(f"{page} must hold the markers {begin} and {end} once each")
+    head, rest = before.split(begin)
+    return write_text(page, f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+
+
+def write_drawing(path: Path, svg: str) -> Path:
+    """An <svg> element as a file of its own, on white."""
+    ground = r'\1<rect width="100%" height="100%" fill="white"/>'
+    return write_text(path, re.sub(r"(<svg[^>]*>)", ground, svg, count=1) + "\n")
 
 
 def versions() -> dict[str, str]:

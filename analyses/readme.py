@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from analyses.demo import load_facts, sections_of
-from analyses.page import write_text
+from analyses.page import insert, write_drawing
 
 BEGIN, END = "<!-- findings: written by `make readme` -->", "<!-- /findings -->"
 PICTURES = {"trajectories": "reduced", "folds": "folds"}
@@ -18,21 +17,12 @@ def write_readme(demo: Path, readme: Path, pictures: Path) -> None:
 
     Errors: ValueError where the demo is unfinished or the markers are missing.
     """
-    text = readme.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"{readme} must hold the markers {BEGIN} and {END} once each")
     sections = {section.anchor: section for section in sections_of(load_facts(demo))}
     lines = [line.replace("*", r"\*") for s in sections.values() for line in s.findings]
-    findings = "\n".join(f"- {line}" for line in lines)
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
+    insert(readme, BEGIN, END, "\n".join(f"- {line}" for line in lines))
     pictures.mkdir(exist_ok=True)
     for name, anchor in PICTURES.items():
-        drawing = sections[anchor].figures[0].svg
-        ground = re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>',
-                        drawing, count=1)  # fmt: skip
-        write_text(pictures / f"{name}.svg", ground + "\n")
-    write_text(readme, f"{before}{BEGIN}\n{findings}\n{END}{after}")
+        write_drawing(pictures / f"{name}.svg", sections[anchor].figures[0].svg)
 
 
 if __name__ == "__main__":
