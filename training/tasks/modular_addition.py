@@ -18,7 +18,7 @@ LARGEST = 2**15
 class ModularAddition(StateTracking):
     """s_k = x_1 + .. + x_k mod m; formats, layouts and lengths as in `StateTracking`.
 
-    modulus: m, 2 or more. Symmetry: x -> u x, u prime to m.
+    modulus: m, 2 or more. Symmetry: x -> u x, u prime to m; at one length also x -> x + c.
     """
 
     modulus: int
@@ -36,6 +36,10 @@ class ModularAddition(StateTracking):
         m = self.modulus
         units = np.array([u for u in range(2, m) if gcd(u, m) == 1], dtype=np.int64)
         return units[:, None] * np.arange(m) % m
+
+    @property
+    def central(self) -> tuple[int, ...]:
+        return (1,)
 
     def compose(self, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
         return (later + earlier) % self.modulus

@@ -50,6 +50,11 @@ class PermutationComposition(StateTracking):
         by = np.array([self.permutations.tolist().index(list(g)) for g in (swap, cycle)])
         return np.stack([self.compose(self.compose(g, every), self.inverse(g)) for g in by])
 
+    @property
+    def central(self) -> tuple[int, ...]:
+        """Only S_2 commutes with anything but the identity."""
+        return (1,) if self.degree == 2 else ()
+
     def compose(self, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
         return _tables(self.degree)[1][later, earlier]
 

@@ -6,7 +6,6 @@ out for validation, and a training set of size N is the first N of a random orde
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,7 +14,7 @@ import numpy as np
 
 from training.tasks.base import Batch, Symmetry, generator
 from training.tasks.layouts import FORMATS, LAYOUTS, Layout, Places, lay, offsets, places
-from training.tasks.products import product_symmetry, running_products
+from training.tasks.products import Group, product_symmetry, running_products
 from training.tasks.sequence_order import (
     DISTRIBUTIONS,
     fresh_rows,
@@ -29,7 +28,7 @@ _BATCH, _CORRUPT, _CHOOSE = 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateTracking(ABC):
+class StateTracking(Group):
     """States s_k = x_k * .. * x_1 of n group elements, n drawn from `lengths`.
 
     Tokens: the elements 0..q-1 (0 is the identity), "=" is q, padding is q+1, in every format.
@@ -67,33 +66,6 @@ class StateTracking(ABC):
     validation_size: int = 2000
     longest: int | None = None
     split_seed: int = 0
-
-    @property
-    @abstractmethod
-    def n_elements(self) -> int:
-        """q, the order of the group."""
-
-    @property
-    @abstractmethod
-    def label(self) -> str:
-        """The group, as it is written: Z_5, S_3."""
-
-    @property
-    @abstractmethod
-    def automorphisms(self) -> np.ndarray:
-        """(generators, q): what may be done to all inputs and is then done to every state."""
-
-    @abstractmethod
-    def compose(self, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-        """The product later * earlier, elementwise."""
-
-    @abstractmethod
-    def inverse(self, element: np.ndarray) -> np.ndarray:
-        """The inverse, elementwise."""
-
-    @abstractmethod
-    def _group_problems(self) -> Iterator[str]:
-        """What is wrong with the fields that name the group, each with what is allowed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lengths", tuple(self.lengths))
