@@ -2,11 +2,19 @@
 
 from manifold.basis import Basis, Direction
 from manifold.commutant import CommutantBasis, commutant
-from manifold.confinement import confinement_slopes, gradient_confinement, loss_gradient
+from manifold.confinement import (
+    confinement_slopes,
+    exact_confinement,
+    gradient_confinement,
+    random_point,
+)
 from manifold.continuation import Branch, Fold, continue_branch, equilibrium
 from manifold.effective import effective_matrices, remove_gauge
+from manifold.exact_law import ExactLaw, exact_law
 from manifold.field import ReducedField, reduced_field
+from manifold.full_loss import loss_gradient
 from manifold.invariant import four_coordinates, invariant_basis, paper_basis
+from manifold.missing import missing_directions
 from manifold.projection import captured_by_chance, project
 from manifold.rebuild import Rebuilt, evaluate, rebuild
 
@@ -15,6 +23,7 @@ __all__ = [
     "Branch",
     "CommutantBasis",
     "Direction",
+    "ExactLaw",
     "Fold",
     "Rebuilt",
     "ReducedField",
@@ -25,12 +34,16 @@ __all__ = [
     "effective_matrices",
     "equilibrium",
     "evaluate",
+    "exact_confinement",
+    "exact_law",
     "four_coordinates",
     "gradient_confinement",
     "invariant_basis",
     "loss_gradient",
+    "missing_directions",
     "paper_basis",
     "project",
+    "random_point",
     "rebuild",
     "reduced_field",
     "remove_gauge",

@@ -6,36 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import torch
-from torch.nn import functional
 
 from manifold.basis import READOUT, Basis
-from manifold.effective import Matrices, disentangled
+from manifold.effective import Matrices
+from manifold.exact_law import LIMIT, ExactLaw, exact_law
+from manifold.full_loss import loss_gradient
 from manifold.invariant import invariant_basis, paper_basis
-from training.families.attention_only import AttentionOnly
-from training.tasks.base import IGNORE, Batch, Task, generator
-
-
-def loss_gradient(basis: Basis, matrices: Mapping[str, np.ndarray], batch: Batch) -> Matrices:
-    """dL/dW of every effective matrix, L the mean cross-entropy per supervised token; float64.
-
-    Of the full model in the basis' frame; of the basis only its frame and size matter.
-    """
-    model = AttentionOnly(layers=basis.layers, heads=basis.heads)
-    params = disentangled(basis, matrices)
-    names = {f"W{layer + 1}": f"blocks.{layer}.attn.W" for layer in range(basis.layers)}
-    names[READOUT] = "unembed.W"
-    trained = [params[name].requires_grad_() for name in names.values()]
-    tokens, positions, targets = map(
-        torch.from_numpy, (batch.tokens, batch.positions, batch.targets)
-    )
-    if (targets[:, :-1] == IGNORE).all():
-        logits, targets = model.forward_last(params, tokens, positions), targets[:, -1:]
-    else:
-        logits = model.forward(params, tokens, positions)
-    loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE)
-    gradients = torch.autograd.grad(loss, trained)
-    return {block: g.numpy() for block, g in zip(names, gradients, strict=True)}
+from training.tasks.base import Task, generator
 
 
 def gradient_confinement(
@@ -69,15 +46,11 @@ def gradient_confinement(
             f"batch_sizes: each must be a multiple of the smallest and divide the largest, "
             f"got {tuple(batch_sizes)}; powers of ten do"
         )
-    if bases is None:
-        bases = {
-            "exact_commutant": invariant_basis(task, layers=layers, heads=heads),
-            "paper": paper_basis(task, layers=layers, heads=heads),
-        }
+    bases = _bases(task, layers, heads) if bases is None else bases
     rows, chunks = [], None
     for name, basis in bases.items():
         if on_manifold or chunks is None:
-            point = _point(basis, on_manifold, scale, seed)
+            point = random_point(basis, on_manifold=on_manifold, scale=scale, seed=seed)
             chunks = _chunks(task, basis, point, seed, sizes[0], repeats * sizes[-1] // sizes[0])
         for size in sizes:
             shares = [basis.off_manifold(g) for g in _means(chunks, size // sizes[0])]
@@ -94,6 +67,48 @@ def gradient_confinement(
     return pd.DataFrame(rows)
 
 
+def exact_confinement(
+    task: Task,
+    *,
+    layers: int = 2,
+    heads: int = 1,
+    bases: Mapping[str, Basis] | None = None,
+    on_manifold: bool = True,
+    scale: float = 0.5,
+    seed: int = 0,
+    limit: int = LIMIT,
+) -> pd.DataFrame:
+    """Off-manifold share of the population gradient, as `gradient_confinement`, without sampling.
+
+    Every sequence at every placement, weighted by its probability and never averaged over the
+    group, so that a task whose law breaks its declared symmetry is not hidden. Rounding leaves
+    about 1e-28 where a basis is closed. Cost: outcomes (at most `limit`) times the full model.
+
+    Returns rows basis, matrix (W1, .., Wbar, "all"), share, outcomes.
+    """
+    law = exact_law(task, limit)
+    bases = _bases(task, layers, heads) if bases is None else bases
+    rows = []
+    for name, basis in bases.items():
+        gradient = law_gradient(
+            law, basis, random_point(basis, on_manifold=on_manifold, scale=scale, seed=seed)
+        )
+        rows += [
+            {"basis": name, "matrix": matrix, "share": share, "outcomes": len(law)}
+            for matrix, share in basis.off_manifold(gradient).items()
+        ]
+    return pd.DataFrame(rows)
+
+
+def law_gradient(law: ExactLaw, basis: Basis, matrices: Mapping[str, np.ndarray]) -> Matrices:
+    """dL/dW of the population's loss, summed over every outcome of the law."""
+    total = {block: np.zeros(basis.shape(block)) for block in basis.blocks}
+    for batch, weights in law.parts():
+        for block, part in loss_gradient(basis, matrices, batch, weights).items():
+            total[block] += part
+    return total
+
+
 def confinement_slopes(table: pd.DataFrame) -> pd.Series:
     """Slope of log share against log batch, per (basis, matrix); -1 is pure sampling noise."""
     slopes = {
@@ -103,7 +118,17 @@ def confinement_slopes(table: pd.DataFrame) -> pd.Series:
     return pd.Series(slopes, name="slope")
 
 
-def _point(basis: Basis, on_manifold: bool, scale: float, seed: int) -> Matrices:
+def _bases(task: Task, layers: int, heads: int) -> dict[str, Basis]:
+    return {
+        "exact_commutant": invariant_basis(task, layers=layers, heads=heads),
+        "paper": paper_basis(task, layers=layers, heads=heads),
+    }
+
+
+def random_point(
+    basis: Basis, *, on_manifold: bool = True, scale: float = 0.5, seed: int = 0
+) -> Matrices:
+    """Where gradients are tested: coordinates, or all entries, normal with deviation `scale`."""
     rng = generator(seed, *b"confinement")
     if on_manifold:
         return basis.matrices(scale * rng.standard_normal(basis.dim))

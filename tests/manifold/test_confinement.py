@@ -3,13 +3,19 @@
 import numpy as np
 import pytest
 
-from manifold.confinement import confinement_slopes, gradient_confinement, loss_gradient
+from manifold.confinement import (
+    confinement_slopes,
+    exact_confinement,
+    gradient_confinement,
+)
+from manifold.full_loss import loss_gradient
 from manifold.invariant import invariant_basis, paper_basis
 from manifold.rebuild import rebuild
 from training.tasks.associative_recall import AssociativeRecall
 from training.tasks.base import Batch
 
 SMALL = AssociativeRecall(n_blocks=2, n_common=4, n_rare=2, track_slots=4, f_r=0.4, f_v=0.4)
+TINY = AssociativeRecall(n_blocks=1, n_common=4, n_rare=2, track_slots=4, f_r=0.4, f_v=0.4)
 ISSUE = AssociativeRecall(n_blocks=3, n_common=6, n_rare=5, track_slots=4, f_r=0.3, f_v=0.3)
 
 
@@ -141,3 +147,17 @@ def test_small_table_has_every_size_and_matrix():
 def test_batch_sizes_that_do_not_nest_are_refused():
     with pytest.raises(ValueError, match=r"batch_sizes.*\(100, 250\)"):
         gradient_confinement(SMALL, batch_sizes=(100, 250))
+
+
+@pytest.mark.parametrize("task", [TINY, pytest.param(SMALL, marks=pytest.mark.slow)])
+def test_over_the_exact_law_the_share_is_rounding(task):
+    """Every sequence at every placement (448 and 121,344), nothing averaged over the group."""
+    share = exact_confinement(task).set_index(["basis", "matrix"])["share"]
+    for matrix in ("W1", "W2", "Wbar", "all"):
+        assert share["exact_commutant", matrix] < 1e-26
+        assert share["paper", matrix] > 1e-3
+
+
+def test_over_the_exact_law_a_point_off_the_manifold_leaves_it():
+    table = exact_confinement(TINY, on_manifold=False, layers=1)
+    assert table.set_index(["basis", "matrix"])["share"]["exact_commutant", "W1"] > 0.1
