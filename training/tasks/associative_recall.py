@@ -8,21 +8,20 @@ its partner; burstiness b: how many blocks hold [query, label]. arXiv 2607.11875
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from training.groups import TokenClass, partner
-from training.tasks.base import Batch, Symmetry, generator
+from training.tasks.base import Batch
+from training.tasks.block_list import BlockList, arrangements, choice, context, last, times, whole
 from training.tasks.program import ALWAYS, Draw, Drawn, Laid, Program
 
 KINDS = ("rare", "match", "mismatch", "iwl")
-_TRAINING, _EVALUATION = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssociativeRecall:
+class AssociativeRecall(BlockList):
     """n_blocks blocks of two tokens and a query, T = 2 n_blocks + 1; N = n_common + n_rare.
 
     Tokens: common first, partner of 2i is 2i+1; rare after. Label of a rare token: another rare
@@ -47,11 +46,11 @@ class AssociativeRecall:
     distractor_f_v: float | None = None
 
     def __post_init__(self) -> None:
-        _whole("n_blocks", self.n_blocks, 1)
-        _whole("n_common", self.n_common, 0)
-        _whole("n_rare", self.n_rare, 0)
-        _whole("track_slots", self.track_slots, 2, "a block of two tokens needs two slots")
-        _whole("burstiness", self.burstiness, 0)
+        whole("n_blocks", self.n_blocks, 1)
+        whole("n_common", self.n_common, 0)
+        whole("n_rare", self.n_rare, 0)
+        whole("track_slots", self.track_slots, 2, "a block of two tokens needs two slots")
+        whole("burstiness", self.burstiness, 0)
         for name in ("f_r", "f_v", "distractor_f_r", "distractor_f_v"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
@@ -100,20 +99,8 @@ class AssociativeRecall:
         }
 
     @property
-    def vocabulary(self) -> int:
-        return self.n_common + self.n_rare
-
-    @property
-    def n_positions(self) -> int:
-        return (self.n_blocks + 1) * self.track_slots
-
-    @property
     def kinds(self) -> tuple[str, ...]:
         return KINDS
-
-    @property
-    def symmetry(self) -> Symmetry:
-        return self.program.symmetry
 
     @property
     def program(self) -> Program:
@@ -122,7 +109,7 @@ class AssociativeRecall:
         draws = [
             Draw(name="q", alternatives=rules.query),
             Draw(name="y", alternatives=rules.label("q", "query")),
-            Draw(name="slots", alternatives=rules.slots, choices=len(rules.sources)),
+            choice("slots", len(rules.sources)),
         ]
         for i in range(self.n_blocks - self.burstiness):
             draws.append(Draw(name=f"u{i}", alternatives=rules.distractor))
@@ -137,19 +124,30 @@ class AssociativeRecall:
             track_slots=self.track_slots,
         )
 
-    def batch(self, seed: int, k: int, size: int, train_size: int | None = None) -> Batch:
-        """Training batch k of data seed `seed`; the pool is without end."""
-        if train_size is not None:
-            raise ValueError(
-                f"train_size is {train_size}; associative_recall draws without end: leave it null"
-            )
-        return self.program.sample(generator(_TRAINING, seed, k), size)
+    @property
+    def circuit(self) -> tuple[str, ...]:
+        """Induction (theory, sections 3 and 6): previous token, match, copy; for keys in context.
 
-    def evaluation(self, seed: int, size: int, kind: str | None = None) -> Batch:
-        """Fresh sequences, of one kind where `kind` is given; never those of a training batch."""
-        task = self if kind is None else self.given(kind)
-        stream = 0 if kind is None else 1 + KINDS.index(kind)
-        return task.program.sample(generator(_EVALUATION, seed, stream), size)
+        Small runs add a negative self-match 2:I_x I->I, which lowers the loss further.
+        """
+        if self.burstiness == 0:
+            return ()
+        found = (self.n_common > 0, "I_c"), (self.n_rare > 0, "I_r")
+        names = [name for there, name in found if there]
+        return (
+            "1:M",
+            *(f"2:{name} I->V1" for name in names),
+            *(f"out:{name} V2" for name in names),
+        )
+
+    def spans(self, batch: Batch) -> dict[str, np.ndarray]:
+        blocks, query = context(batch, 1, 2)
+        match = (blocks[:, :, 0] == query)[:, :, None]
+        return {
+            "query": last(batch),
+            "match": times(match & [True, False]),
+            "answer": times(match & [False, True]),
+        }
 
     def kind_probabilities(self, f_r: Any, f_v: Any) -> dict[str, Any]:
         """Probability of each kind under these query statistics, floats or torch tensors.
@@ -178,10 +176,10 @@ class _Rules:
     def __init__(self, task: AssociativeRecall) -> None:
         self.common = TokenClass(name="common", start=0, size=task.n_common, structure="pairs")
         self.rare = TokenClass(name="rare", start=task.n_common, size=task.n_rare)
-        self.ids = np.arange(task.vocabulary)
+        self.ids = np.arange(task.n_common + task.n_rare)
         self.is_rare = self.ids >= task.n_common
         self.pairless = task.burstiness == 0
-        self.sources = _sources(task.n_blocks, task.burstiness)
+        self.sources = arrangements(task.n_blocks, task.burstiness)
 
     def query(self, drawn: Drawn) -> list[tuple[str, np.ndarray]]:
         shape = (drawn.size, len(self.ids))
@@ -205,9 +203,6 @@ class _Rules:
             ]
 
         return alternatives
-
-    def slots(self, drawn: Drawn) -> list[tuple[str, np.ndarray]]:
-        return [(ALWAYS, np.ones((drawn.size, len(self.sources)), dtype=bool))]
 
     def distractor(self, drawn: Drawn) -> list[tuple[str, np.ndarray]]:
         query = drawn["q"][:, None]
@@ -254,18 +249,3 @@ class _Rules:
             target=answer,
             kind=np.where(self.is_rare[query], KINDS.index("rare"), kind),
         )
-
-
-def _sources(n_blocks: int, copies: int) -> np.ndarray:
-    """(choices, n_blocks): what each block holds: 0 the query's pair, i the i-th distractor."""
-    sources = []
-    for chosen in combinations(range(n_blocks), copies):
-        rest = iter(range(1, n_blocks + 1))
-        sources.append([0 if block in chosen else next(rest) for block in range(n_blocks)])
-    return np.array(sources)
-
-
-def _whole(name: str, value: int, least: int, why: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        reason = f" ({why})" if why else ""
-        raise ValueError(f"{name} is {value!r}; a whole number, at least {least}{reason}")
