@@ -43,12 +43,10 @@ def test_answers_follow_their_inputs(task, length):
     assert not action.inputs.flags.writeable
 
 
-@pytest.mark.parametrize("task", TASKS[:4], ids=lambda task: task.label)
+@pytest.mark.parametrize("task", TASKS[:3], ids=lambda task: task.label)
 def test_there_are_no_other_relabellings(task):
     """All bijections f of Z_m, tried one by one at length 3: those that the generators give."""
     q = task.n_elements
-    if q > 5:
-        pytest.skip("720 bijections of 6 points are as many as needed elsewhere")
     words = np.array(list(product(range(q), repeat=3)))
     answers = words.sum(1) % q
     found = set()

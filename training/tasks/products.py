@@ -73,9 +73,9 @@ class Group(ABC):
 
         First the automorphisms, which do to the answer what they do to the inputs, then x -> c x
         for each c of `central`, which does y -> c^length y: for Z_m the shift x -> x + c of all
-        tokens at once, y -> y + length c, trivial where m divides length. There is nothing else from
-        length 2 on, but for automorphisms that a task does not declare (S_6 has outer ones): if
-        f(x_n) .. f(x_1) depends on x_n .. x_1 alone, put the identity in all places but two to
+        tokens at once, y -> y + length c, trivial where m divides length. There is nothing else
+        from length 2 on, but for automorphisms that a task does not declare (S_6 has outer ones):
+        if f(x_n) .. f(x_1) depends on x_n .. x_1 alone, put the identity in all places but two to
         find f(x) = c a(x) with c = f(0) central and a an automorphism.
 
         That the action depends on the length does *not* explain why lengths fail to share a
