@@ -1,7 +1,8 @@
 """Token classes and position tracks: who may be renamed into whom, and by which generators.
 
-A token class is "free" (any renaming inside it: S_n) or "pairs" (partners stay together:
-S_2 wr S_(n/2)). Positions lie on tracks of m cyclic slots (Z_m wr S_tracks). Theory, section 1.
+A token class is "free" (any renaming inside it: S_n), "pairs" (partners stay together:
+S_2 wr S_(n/2)) or "fixed" (nobody renames them). Positions lie on tracks of m cyclic slots
+(Z_m wr S_tracks). Theory, section 1.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ class TokenClass:
     name: str
     start: int
     size: int
-    structure: Literal["free", "pairs"] = "free"
+    structure: Literal["free", "pairs", "fixed"] = "free"
 
     def __post_init__(self) -> None:
-        if self.structure not in ("free", "pairs"):
+        if self.structure not in ("free", "pairs", "fixed"):
             raise ValueError(
-                f"structure of class {self.name!r} is {self.structure!r}; free | pairs"
+                f"structure of class {self.name!r} is {self.structure!r}; free | pairs | fixed"
             )
         if self.size < 0 or (self.structure == "pairs" and self.size % 2):
             raise ValueError(
@@ -52,12 +53,12 @@ def relabel(tokens: np.ndarray, classes: Sequence[TokenClass]) -> np.ndarray:
 
     The first pair or token of a class that appears becomes its first, the second its second;
     in a pair the member that appears first becomes the even one. Two rows lie in one orbit of
-    the token group exactly when they come out equal.
+    the token group exactly when they come out equal. Fixed tokens stay.
     """
     out = tokens.copy()
     rows = np.arange(len(tokens))
     for cls in classes:
-        if not cls.size:
+        if not cls.size or cls.structure == "fixed":
             continue
         name = np.full((len(tokens), cls.size // cls.width), -1)
         flip = np.zeros_like(name)
@@ -80,6 +81,8 @@ def token_generators(classes: Sequence[TokenClass]) -> np.ndarray:
     identity = np.arange(sum(cls.size for cls in classes))
     generators = []
     for cls in classes:
+        if cls.structure == "fixed":
+            continue
         units = cls.tokens.reshape(-1, cls.width)
         if cls.structure == "pairs" and len(units):
             swap = identity.copy()
@@ -110,6 +113,30 @@ def _symmetric_group(units: np.ndarray, identity: np.ndarray) -> list[np.ndarray
         cycle[units] = np.roll(units, -1, axis=0)
         generators.append(cycle)
     return generators
+
+
+def random_renamings(
+    classes: Sequence[TokenClass], rng: np.random.Generator, size: int
+) -> np.ndarray:
+    """Independent uniform elements of the token group, (size, vocabulary): v goes to out[:, v]."""
+    out = np.tile(np.arange(sum(cls.size for cls in classes)), (size, 1))
+    for cls in classes:
+        if not cls.size or cls.structure == "fixed":
+            continue
+        units = cls.tokens.reshape(-1, cls.width)
+        image = units[rng.random((size, len(units))).argsort(1)]
+        if cls.structure == "pairs":
+            flip = rng.random((size, len(units), 1)) < 0.5
+            image = np.where(flip, image[:, :, ::-1], image)
+        out[:, cls.tokens] = image.reshape(size, -1)
+    return out
+
+
+def random_moves(tracks: int, slots: int, rng: np.random.Generator, size: int) -> np.ndarray:
+    """Independent uniform elements of Z_slots wr S_tracks, (size, tracks * slots)."""
+    track = rng.random((size, tracks)).argsort(1)[:, :, None]
+    turn = rng.integers(slots, size=(size, tracks, 1))
+    return (track * slots + (np.arange(slots) + turn) % slots).reshape(size, -1)
 
 
 def token_directions(classes: Sequence[TokenClass]) -> dict[str, np.ndarray]:

@@ -45,8 +45,9 @@ class Symmetry:
 
     token_generators: (g, vocabulary); row r sends token v to token_generators[r, v].
     position_generators: (g', n_positions), the same for positions. The group is the direct product.
-    token_classes, tracks: partitions into the orbits within which the theory's model centres its
-    embeddings (theory, section 2): arrays of token ids, arrays of position ids.
+    token_classes, tracks: the parts within which the theory's model centres its embeddings
+    (theory, section 2): arrays of token ids, arrays of position ids. Each is an orbit of the group,
+    but for a class of fixed tokens, which are centred together and moved by nothing.
     token_directions, position_directions: known commutant elements by name, un-centred, each
     (vocabulary, vocabulary) or (n_positions, n_positions), float64; I_c, I_r, C; I_p, M, M^T.
     """

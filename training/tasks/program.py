@@ -19,6 +19,8 @@ from training.groups import (
     placement,
     position_directions,
     position_generators,
+    random_moves,
+    random_renamings,
     relabel,
     token_directions,
     token_generators,
@@ -168,6 +170,35 @@ class Program:
         offsets = rng.integers(self.track_slots, size=(size, len(self.blocks)))
         positions = placement(tracks, offsets, self.blocks, self.track_slots)
         return _as_batch(self.layout(drawn), positions)
+
+    def relabelled(self, batch: Batch, rng: np.random.Generator) -> Batch:
+        """Every sequence moved by its own uniform element of the token and the placement group.
+
+        Whatever law the sequences had, the new one is invariant: a biased data set becomes
+        symmetric. What the group keeps stays: partners are still partners, fixed tokens stay.
+        Raises ValueError where tokens or positions are not those of the program.
+        """
+        count, slots = len(self.blocks), self.track_slots
+        for name, values, size in (
+            ("tokens", batch.tokens, self.vocabulary),
+            ("targets", batch.targets[batch.targets != IGNORE], self.vocabulary),
+            ("positions", batch.positions, count * slots),
+        ):
+            if values.size and not 0 <= values.min() <= values.max() < size:
+                raise ValueError(
+                    f"{name} of the batch run from {values.min()} to {values.max()}; "
+                    f"this task has 0 to {size - 1}: relabel with the task that drew the batch"
+                )
+        rename = random_renamings(self.classes, rng, len(batch))
+        move = random_moves(count, slots, rng, len(batch))
+        supervised = np.where(batch.targets == IGNORE, 0, batch.targets)
+        renamed = np.take_along_axis(rename, supervised, 1)
+        return Batch(
+            tokens=np.take_along_axis(rename, batch.tokens, 1),
+            positions=np.take_along_axis(move, batch.positions, 1),
+            targets=np.where(batch.targets == IGNORE, IGNORE, renamed),
+            kind=batch.kind,
+        )
 
     def law(self) -> tuple[Laid, np.ndarray]:
         """Every sequence and its exact probability; for tiny instances (each is enumerated)."""

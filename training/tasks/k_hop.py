@@ -1,0 +1,96 @@
+"""k-hop induction: the answer of one look-up is the query of the next (theory, section 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.groups import TokenClass
+from training.tasks.base import Batch
+from training.tasks.block_list import (
+    BlockList,
+    context,
+    in_order,
+    laid,
+    last,
+    places,
+    slots,
+    stack,
+    token,
+    whole,
+)
+from training.tasks.program import Drawn, Laid, Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KHop(BlockList):
+    """Chains t_0, .., t_hops cut into blocks [t_j, t_(j+1)]; query t_0 of the first, answer its
+    t_hops. T = 2 chains hops + 1.
+
+    All tokens of all chains differ, and the blocks stand in random order. They are one class,
+    renamed freely. With a single chain its end could be found without following it.
+    """
+
+    hops: int
+    n_tokens: int
+    chains: int = 2
+    track_slots: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("hops", self.hops, 1)
+        whole("chains", self.chains, 2, "with one chain its end is a shortcut to the answer")
+        least = self.chains * (self.hops + 1)
+        whole("n_tokens", self.n_tokens, least, "chains (hops + 1) different tokens")
+        slots(self.track_slots, 2)
+
+    @property
+    def circuit(self) -> tuple[str, ...]:
+        """Induction and a match with what was just found for each further hop (theory, section 4).
+
+        Trained models of 3 layers on 2 hops add two negative self-matches. The theory lists 1 and
+        2 hops; further hops repeat the step.
+        """
+        further = (f"{hop + 1}:I_t V{hop}->V1" for hop in range(2, self.hops + 1))
+        return ("1:M", "2:I_t I->V1", *further, f"out:I_t V{self.hops + 1}")
+
+    @property
+    def program(self) -> Program:
+        """The draws, in order: every token of every chain, then the place of each block."""
+        tokens = TokenClass(name="token", start=0, size=self.n_tokens)
+        names = [f"t{c}.{j}" for c in range(self.chains) for j in range(self.hops + 1)]
+        draws = [token(x, tokens, self.n_tokens, tuple(names[:i])) for i, x in enumerate(names)]
+        pairs = [
+            (f"t{c}.{j}", f"t{c}.{j + 1}") for c in range(self.chains) for j in range(self.hops)
+        ]
+
+        def layout(drawn: Drawn) -> Laid:
+            return laid(
+                in_order(drawn, stack(drawn, *pairs)), drawn["t0.0"], drawn[names[self.hops]]
+            )
+
+        return Program(
+            classes=(tokens,),
+            draws=(*draws, *places(len(pairs))),
+            layout=layout,
+            factors=dict,
+            parameters={},
+            blocks=(2,) * len(pairs) + (1,),
+            track_slots=slots(self.track_slots, 2),
+        )
+
+    def spans(self, batch: Batch) -> dict[str, np.ndarray]:
+        """As in `BlockList`, and "hops" (B, hops): where t_0, t_1, .. stand as keys of blocks."""
+        blocks, query = context(batch, 1, 2)
+        found = []
+        for _ in range(self.hops):
+            block = (blocks[:, :, 0] == query).argmax(1)
+            found.append(2 * block)
+            query = np.take_along_axis(blocks[:, :, 1], block[:, None], 1)
+        hops = np.column_stack(found)
+        return {
+            "query": last(batch),
+            "match": hops[:, :1],
+            "answer": hops[:, -1:] + 1,
+            "hops": hops,
+        }

@@ -1,0 +1,82 @@
+"""Permutation inversion: a permutation is listed as [i, pi(i)], and pi^-1 of the query is to be
+predicted (theory, section 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.groups import TokenClass
+from training.tasks.base import Batch
+from training.tasks.block_list import (
+    BlockList,
+    choice,
+    context,
+    laid,
+    last,
+    slots,
+    stack,
+    times,
+    token,
+    whole,
+)
+from training.tasks.program import Drawn, Laid, Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermutationInversion(BlockList):
+    """A block [i, pi(i)] for each of n_tokens tokens, in random order, and a query q;
+    T = 2 n_tokens + 1.
+
+    pi is uniform over all permutations, those with fixed points included: n! n orbits. All tokens
+    are one class, renamed freely (which conjugates pi).
+    """
+
+    n_tokens: int
+    track_slots: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("n_tokens", self.n_tokens, 2)
+        slots(self.track_slots, 2)
+
+    @property
+    def circuit(self) -> tuple[str, ...]:
+        """The theory lists none."""
+        return ()
+
+    @property
+    def program(self) -> Program:
+        """The draws, in order: each i and its image, then the slot of the query's block."""
+        size = self.n_tokens
+        tokens = TokenClass(name="token", start=0, size=size)
+        firsts, images = ([f"{x}{i}" for i in range(size)] for x in ("i", "pi"))
+        draws = [
+            token(names[i], tokens, size, tuple(names[:i]))
+            for i in range(size)
+            for names in (firsts, images)
+        ]
+
+        def layout(drawn: Drawn) -> Laid:
+            blocks = stack(drawn, *zip(firsts, images, strict=True))
+            asked = blocks[np.arange(drawn.size), drawn["slot"]]
+            return laid(blocks, asked[:, 1], asked[:, 0])
+
+        return Program(
+            classes=(tokens,),
+            draws=(*draws, choice("slot", size)),
+            layout=layout,
+            factors=dict,
+            parameters={},
+            blocks=(2,) * size + (1,),
+            track_slots=slots(self.track_slots, 2),
+        )
+
+    def spans(self, batch: Batch) -> dict[str, np.ndarray]:
+        blocks, query = context(batch, 1, 2)
+        match = (blocks[:, :, 1] == query)[:, :, None]
+        return {
+            "query": last(batch),
+            "match": times(match & [False, True]),
+            "answer": times(match & [True, False]),
+        }
