@@ -11,10 +11,14 @@ from manifold.confinement import (
 from manifold.continuation import Branch, Fold, continue_branch, equilibrium
 from manifold.effective import effective_matrices, remove_gauge
 from manifold.exact_law import ExactLaw, exact_law
+from manifold.factored import Factored
 from manifold.field import ReducedField, reduced_field
 from manifold.full_loss import loss_gradient
+from manifold.intertwiners import Intertwiners
 from manifold.invariant import four_coordinates, invariant_basis, paper_basis
+from manifold.lift import Lift, lift
 from manifold.missing import missing_directions
+from manifold.plant import plant
 from manifold.projection import captured_by_chance, project
 from manifold.rebuild import Rebuilt, evaluate, rebuild
 
@@ -24,7 +28,10 @@ __all__ = [
     "CommutantBasis",
     "Direction",
     "ExactLaw",
+    "Factored",
     "Fold",
+    "Intertwiners",
+    "Lift",
     "Rebuilt",
     "ReducedField",
     "captured_by_chance",
@@ -39,9 +46,11 @@ __all__ = [
     "four_coordinates",
     "gradient_confinement",
     "invariant_basis",
+    "lift",
     "loss_gradient",
     "missing_directions",
     "paper_basis",
+    "plant",
     "project",
     "random_point",
     "rebuild",

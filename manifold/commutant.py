@@ -1,88 +1,79 @@
-"""The commutant of a permutation action: all matrices W with W g = g' W for every generator g."""
+"""The commutant of a group given as data: all matrices W with W rho_in(g) = rho_out(g) W."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from numpy.typing import NDArray
+
+from manifold.intertwiners import Intertwiners, intertwiners
+from manifold.orbitals import CommutantBasis, orbitals
+
+ORTHOGONAL = 1e-11
+"""Largest entry of R^T R - 1 that a generator may have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CommutantBasis:
-    """The 0/1 matrices of the orbitals: orbits of the group on pairs (out point, in point).
+@overload
+def commutant(
+    generators: NDArray[np.integer], generators_out: NDArray[np.integer] | None = None
+) -> CommutantBasis: ...
+@overload
+def commutant(
+    generators: np.ndarray, generators_out: np.ndarray | None = None
+) -> CommutantBasis | Intertwiners: ...
+def commutant(
+    generators: np.ndarray, generators_out: np.ndarray | None = None
+) -> CommutantBasis | Intertwiners:
+    """A basis of the space of intertwiners, from the group's generators; of any group size.
 
-    They are orthogonal, and span exactly the matrices with W[g' i, g j] = W[i, j].
+    generators: permutations as integers (g, n), row r sends point j to generators[r, j]; or
+    orthogonal matrices (g, n, n), signed permutations among them. No rows: the trivial group.
+    generators_out: the same group elements acting on the rows of the matrices, in either form;
+    left out, they act as `generators` do. One element's two actions share a row number.
 
-    labels: (n_out, n_in) integers, the orbital of each pair, numbered by first appearance.
-    sizes: (dim,) number of pairs in each orbital, which is its squared Frobenius norm.
+    Permutations on both sides give `CommutantBasis`, the 0/1 matrices of the orbitals, exact;
+    otherwise `Intertwiners`, an orthonormal basis with its residual. Both have dim, [k],
+    coordinates, project, norms, orthonormal() and residual.
+
+    Any two lists of equal length are two actions of one group, so lists in different orders are
+    not refused here and give few elements: `check_homomorphism` tells where the output's action
+    should follow from the input's.
+
+    ValueError naming the generator that is no permutation, or how far from orthogonal it is, and
+    the sizes of lists that differ.
     """
-
-    labels: np.ndarray
-    sizes: np.ndarray
-
-    @property
-    def dim(self) -> int:
-        return len(self.sizes)
-
-    def __len__(self) -> int:
-        return self.dim
-
-    def __getitem__(self, k: int) -> np.ndarray:
-        """Basis matrix k, (n_out, n_in), float64."""
-        if not -self.dim <= k < self.dim:
-            raise IndexError(f"commutant element {k} of {self.dim}")
-        return (self.labels == k % self.dim).astype(float)
-
-    def coordinates(self, matrix: np.ndarray) -> np.ndarray:
-        """Mean of each orbital's entries: the coefficients of the projection, (dim,)."""
-        if matrix.shape != self.labels.shape:
-            raise ValueError(f"commutant: a matrix {self.labels.shape} is needed, {matrix.shape}")
-        return np.bincount(self.labels.ravel(), matrix.ravel(), self.dim) / self.sizes
-
-    def project(self, matrix: np.ndarray) -> np.ndarray:
-        """Frobenius-orthogonal projection, which is the average of g'^-1 W g over the group."""
-        return self.coordinates(matrix)[self.labels]
-
-
-def commutant(generators: np.ndarray, generators_out: np.ndarray | None = None) -> CommutantBasis:
-    """Orbitals by connected components of pairs under the generators; exact, of any group size.
-
-    generators: (g, n) integers; row r sends point j to generators[r, j]. No rows: the trivial
-    group. generators_out: (g, n_out), the same group elements acting on the rows of the matrices;
-    left out, they act as `generators` do. One generator's two actions share a row number.
-
-    Only permutations: a matrix action is refused with ValueError.
-    """
-    inner = _permutations("generators", generators)
-    outer = inner if generators_out is None else _permutations("generators_out", generators_out)
+    inner = as_action("generators", generators)
+    outer = inner if generators_out is None else as_action("generators_out", generators_out)
     if len(inner) != len(outer):
         raise ValueError(
             f"commutant: generators and generators_out must list the same elements, "
-            f"got {len(inner)} and {len(outer)}"
+            f"got {len(inner)} of size {inner.shape[1]} and {len(outer)} of size {outer.shape[1]}"
         )
-    n_out, n_in = outer.shape[1], inner.shape[1]
-    pairs = np.arange(n_out * n_in)
-    images = (outer[:, :, None] * n_in + inner[:, None, :]).reshape(len(inner), len(pairs))
-    links = (np.ones(images.size, bool), (np.tile(pairs, len(inner)), images.ravel()))
-    _, found = connected_components(coo_array(links, shape=(len(pairs), len(pairs))), False)
-    _, first, labels = np.unique(found, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), int)
-    rank[np.argsort(first)] = np.arange(len(first))
-    labels = rank[labels].reshape(n_out, n_in)
-    sizes = np.bincount(labels.ravel())
-    labels.flags.writeable = sizes.flags.writeable = False
-    return CommutantBasis(labels=labels, sizes=sizes)
+    if inner.ndim == outer.ndim == 2:
+        return orbitals(inner, outer)
+    return intertwiners(as_matrices(inner), None if outer is inner else as_matrices(outer))
 
 
-def _permutations(name: str, generators: np.ndarray) -> np.ndarray:
+def as_action(name: str, generators: np.ndarray) -> np.ndarray:
+    """Permutations (g, n) as int or orthogonal matrices (g, n, n) as float64; else ValueError."""
     array = np.asarray(generators)
-    if array.ndim != 2 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
-        raise ValueError(
-            f"commutant: {name} must be permutations as integers (g, n), got {array.dtype} "
-            f"{array.shape}; write a permutation matrix g as the column of the 1 in each row"
-        )
+    if array.ndim == 3 and array.shape[1] == array.shape[2] and array.dtype.kind in "iuf":
+        return _orthogonal(name, array)
+    if array.ndim == 2 and (array.dtype.kind in "iu" or array.size == 0):
+        return _permutations(name, array)
+    raise ValueError(
+        f"commutant: {name} must be permutations as integers (g, n) or orthogonal matrices "
+        f"(g, n, n), got {array.dtype} {array.shape}; a single matrix r goes in as r[None]"
+    )
+
+
+def as_matrices(action: np.ndarray) -> np.ndarray:
+    """(g, n, n) of an action: a permutation's matrix has its 1s at (g[j], j)."""
+    return action if action.ndim == 3 else np.eye(action.shape[1])[action].transpose(0, 2, 1)
+
+
+def _permutations(name: str, array: np.ndarray) -> np.ndarray:
     array = array.astype(int)
     broken = (np.sort(array, axis=1) != np.arange(array.shape[1])).any(axis=1)
     if broken.any():
@@ -90,4 +81,17 @@ def _permutations(name: str, generators: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"commutant: {name}[{row}] must permute 0..{array.shape[1] - 1}, got {array[row]}"
         )
+    return array
+
+
+def _orthogonal(name: str, array: np.ndarray) -> np.ndarray:
+    array = array.astype(float)
+    for row, matrix in enumerate(array):
+        off = np.abs(matrix.T @ matrix - np.eye(len(matrix))).max(initial=0.0)
+        if not off <= ORTHOGONAL:
+            raise ValueError(
+                f"commutant: {name}[{row}] must be orthogonal, its R^T R is off the identity by "
+                f"{off:.1e}, at most {ORTHOGONAL:.0e} is allowed; use float64, and a basis in "
+                f"which the group acts by orthogonal matrices"
+            )
     return array

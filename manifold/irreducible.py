@@ -1,0 +1,218 @@
+"""Irreducible parts that two orthogonal actions share, from three generic elements of the algebra.
+
+Theory, section 3 ("Computing the commutant"), without its null space. A generic symmetric element
+X of the group algebra has, within one irreducible representation, eigenspaces of 1, 2 or 4
+dimensions (real, complex or quaternionic type), each as many times over as there are copies.
+Generic elements A and B carry them into each other, and within one of them act as a real, complex
+or quaternionic number. By Schur's lemma an intertwiner commutes with these numbers on one
+eigenspace, is free otherwise, and follows on the others: every element in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+WORDS = 32
+"""Random products in a generic element, beside the generators or subproducts they start from."""
+FEW = 8
+"""Generators that are taken as they are."""
+SAME = 1e-7
+"""Absolute, where the coefficients of group elements sum to 1 in size: closer eigenvalues are
+equal, weaker links absent. X, A or B may vanish on a part, so nothing is relative to them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Part:
+    """One irreducible representation that both actions contain.
+
+    right: (n_in, size, copies), vector r of the irreducible in its copy j is right[:, r, j].
+    left: (n_out, size, copies_out * numbers), the same vector under the map that takes
+    right[:, 0, j] to left[:, 0, i]. Both orthonormal along the first axis: right over (r, j), left
+    over r, and over i.
+    numbers: 1, 2 or 4, the type: real, complex or quaternionic.
+
+    The maps sum_r left[:, r, i] right[:, r, j]^T commute, and span all from this part.
+    """
+
+    right: np.ndarray
+    left: np.ndarray
+    numbers: int
+
+    @property
+    def dim(self) -> int:
+        return self.left.shape[2] * self.right.shape[2]
+
+    @property
+    def size(self) -> int:
+        """Real dimension of the irreducible representation."""
+        return self.right.shape[1]
+
+    @property
+    def copies(self) -> tuple[int, int]:
+        """How often it occurs in the input and in the output."""
+        return self.right.shape[2], self.left.shape[2] // self.numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Side:
+    """One action in the eigenvectors of its X: vectors (n, m), eigenspace k is vectors[:, cuts[k]].
+
+    mixed: (2, m, m), A and B between them.
+    """
+
+    vectors: np.ndarray
+    cuts: Sequence[slice]
+    mixed: np.ndarray
+
+    def block(self, which: int, k: int, root: int) -> np.ndarray:
+        return self.mixed[which, self.cuts[k], self.cuts[root]]
+
+
+def irreducible_parts(
+    actions: Sequence[np.ndarray], rng: np.random.Generator
+) -> tuple[Part, ...] | None:
+    """Parts that actions[0] and actions[-1], each (g, n, n), share; None if rng drew badly.
+
+    Two parts whose eigenvalues coincide by chance come out as one, which does not commute: the
+    caller must measure. As A, B and X commute with all that commutes with the group, there are
+    never too few elements.
+    """
+    sides = _shared_eigenspaces(_generic_elements(actions, rng))
+    waiting, found = list(range(len(sides[0].cuts))), []
+    while waiting:
+        root, *waiting = waiting
+        members = _members(sides[0], root, waiting)
+        part = _part(sides, root, members)
+        if part is None:
+            return None
+        found.append(part)
+        waiting = sorted({*waiting} - {k for k, _ in members})
+    return tuple(sorted(found, key=lambda part: (part.size, part.numbers, part.copies)))
+
+
+def _generic_elements(actions: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """X, A, B (3, n, n) of each action: the same combinations of the same random words.
+
+    A word is an earlier one times another or its inverse, so lengths grow linearly and rounding
+    stays at some hundred units. The first are the generators or, of many, random subproducts (each
+    a factor with probability 1/2, in random order): a word should move everything.
+    """
+    given = len(actions[0])
+    orders = [rng.permutation(given)[rng.random(given) < 0.5] for _ in range(FEW)]
+    starts = orders if given > FEW else [[g] for g in range(given)]
+    many = WORDS if given else 0
+    picks = [(*rng.integers(0, len(starts) + t, 2), rng.random() < 0.5) for t in range(many)]
+    weights = rng.standard_normal((3, len(starts) + many))
+    weights /= np.abs(weights).sum(1, keepdims=True) + np.finfo(float).tiny
+    found = []
+    for action in actions:
+        n = action.shape[1]
+        words = [reduce(np.matmul, action[start], np.eye(n)) for start in starts]
+        for i, j, inverse in picks:
+            words.append(words[i] @ (words[j].T if inverse else words[j]))
+        mixed = np.tensordot(weights, np.reshape(words, (len(words), n, n)), 1)
+        mixed[0] = (mixed[0] + mixed[0].T) / 2
+        found.append(mixed)
+    return found
+
+
+def _shared_eigenspaces(elements: Sequence[np.ndarray]) -> list[_Side]:
+    """Eigenspaces of both X, in the same order, of the eigenvalues that both have."""
+    solved = [np.linalg.eigh(x) for x, _, _ in elements]
+    values = np.concatenate([v for v, _ in solved])
+    order = np.argsort(values)
+    cluster = np.empty(len(values), int)
+    cluster[order] = np.cumsum(np.diff(values[order], prepend=values[order][:1]) > SAME)
+    bounds = np.cumsum([len(v) for v, _ in solved])[:-1]
+    clusters = np.split(cluster, bounds)
+    shared = sorted(set(clusters[0]).intersection(*clusters[1:]))
+    sides = []
+    for (_, vectors), own, (_, *mixed) in zip(solved, clusters, elements, strict=True):
+        kept = np.isin(own, shared)
+        vectors = vectors[:, kept]
+        ends = np.searchsorted(own[kept], shared, "right")
+        cuts = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+        mixed = np.stack([vectors.T @ m @ vectors for m in mixed])
+        sides.append(_Side(vectors=vectors, cuts=cuts, mixed=mixed))
+    return sides
+
+
+def _members(side: _Side, root: int, waiting: Sequence[int]) -> list[tuple[int, int]]:
+    """(eigenspace, A or B) for those that A or B links to the root, by the stronger link."""
+    found = []
+    for k in waiting:
+        strengths = [np.linalg.norm(side.block(which, k, root)) for which in (0, 1)]
+        which = int(np.argmax(strengths))
+        width = side.cuts[root].stop - side.cuts[root].start
+        if strengths[which] > SAME * np.sqrt(width):
+            found.append((k, which))
+    return found
+
+
+def _part(sides: Sequence[_Side], root: int, members: Sequence[tuple[int, int]]) -> Part | None:
+    """The part of the root and its members; None where their sizes contradict each other."""
+    units = _units([[side.block(which, root, root) for which in (0, 1)] for side in sides])
+    frames = []
+    for side, numbers in zip(sides, units, strict=True):
+        start = side.vectors[:, side.cuts[root]]
+        across = [start]
+        for k, which in members:
+            turn = side.block(which, k, root)
+            if turn.shape[0] != turn.shape[1]:
+                return None
+            across.append(side.vectors[:, side.cuts[k]] @ _nearest_orthogonal(turn))
+        frames.append(np.stack([frame @ unit for frame in across for unit in numbers], axis=1))
+    lines = _lines(units[0])
+    if lines is None:
+        return None
+    return Part(right=frames[0] @ lines, left=frames[-1], numbers=len(units[0]))
+
+
+def _units(corners: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    """1; 1, i; or 1, i, j, ij on one eigenspace of each action, from what A and B are there.
+
+    Their skew parts are imaginary numbers: multiples of i, and of i and j.
+    """
+    found = [[np.eye(len(a))] for a, _ in corners]
+    skew = [[(c - c.T) / 2 for c in pair] for pair in corners]
+    if _scale(skew[0][0]) > SAME:
+        for units, (a, b) in zip(found, skew, strict=True):
+            units.append(_nearest_orthogonal(a))
+            b -= units[1] * (np.vdot(units[1], b) / len(b))
+        if _scale(skew[0][1]) > SAME:
+            for units, (_, b) in zip(found, skew, strict=True):
+                units.append(_nearest_orthogonal(b))
+                units.append(units[1] @ units[2])
+    return found
+
+
+def _lines(units: Sequence[np.ndarray]) -> np.ndarray | None:
+    """(m, m / len(units)): orthonormal with their images under the units; None if m is not such."""
+    m = len(units[0])
+    if m % len(units):
+        return None
+    if len(units) == 1:
+        return np.eye(m)
+    lines, spanned = [], np.empty((m, 0))
+    for _ in range(m // len(units)):
+        heights = 1 - (spanned**2).sum(1)
+        line = np.eye(m)[np.argmax(heights)]
+        for _ in range(2):
+            line = line - spanned @ (spanned.T @ line)
+        lines.append(line / np.linalg.norm(line))
+        spanned = np.column_stack([spanned, *(unit @ lines[-1] for unit in units)])
+    return np.column_stack(lines)
+
+
+def _nearest_orthogonal(matrix: np.ndarray) -> np.ndarray:
+    u, _, v = np.linalg.svd(matrix)
+    return u @ v
+
+
+def _scale(matrix: np.ndarray) -> float:
+    """c for c times an orthogonal matrix."""
+    return float(np.linalg.norm(matrix)) / np.sqrt(len(matrix))
