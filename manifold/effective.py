@@ -1,14 +1,17 @@
-"""Effective matrices: any model of a family with a lift, as one attention-only model."""
+"""Effective matrices: any model that has a lift, as one attention-only model; and their gauge."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, overload
 
 import numpy as np
 import torch
 
-from manifold.basis import READOUT, Basis
+from manifold.basis import READOUT, Basis, Source
+from manifold.factored import Factored
+from manifold.lift import arrays, check_liftable, lift
 from training.families.attention_only import AttentionOnly
 from training.families.base import Family
 from training.families.transformer import Transformer
@@ -20,34 +23,23 @@ Matrices = dict[str, np.ndarray]
 def frame_of(family: Family) -> str:
     """Which of `invariant.FRAMES` the family's effective matrices live in.
 
-    Raises ValueError for a family, or a setting of it, that has no exact lift.
+    Raises ValueError for a family, or a setting of it, that has none.
     """
     if isinstance(family, AttentionOnly):
         return "attention_only"
     if not isinstance(family, Transformer):
         raise ValueError(
             f"effective matrices: {type(family).__name__} has none; "
-            f"allowed: AttentionOnly, and Transformer without MLP and LayerNorm"
+            f"allowed: AttentionOnly, Transformer"
         )
-    present = [name for name in ("mlp", "layer_norm") if getattr(family, name)]
-    if present:
-        raise ValueError(
-            f"effective matrices: the lift of a transformer is exact only without MLP and "
-            f"LayerNorm; this one has {' and '.join(f'{name}=True' for name in present)}: "
-            f"train it with them False"
-        )
-    if family.positions not in ("learned", "none"):
-        raise ValueError(
-            f"effective matrices: the lift of a transformer needs positions learned or none; "
-            f"this one has {family.positions!r}"
-        )
+    check_liftable(family)
     return "transformer"
 
 
 def effective_matrices(
     source: Any, family: Family | None = None, task: Task | None = None
 ) -> Matrices:
-    """W1, W2, .. (heads, d_l, d_l) and Wbar (N, d_L), float64, with exactly the model's logits.
+    """W1, W2, .. (heads, d_l, d_l) and Wbar (N, d_L), float64, with the logits of the model's lift.
 
     source: a checkpoint, or a mapping of parameter names to arrays or tensors of one member, then
     with its family and task. For attention_only these are the parameters themselves. For a
@@ -56,34 +48,17 @@ def effective_matrices(
         R_I = X,  R_(V_lh p) = R_p W_V^(l,h) W_O^(l,h)   along the paths of the residual,
         W_l[p, q] = R_p W_Q^(l,h) (R_q W_K^(l,h))^T / sqrt(head width),   Wbar[:, p] = (R_p W_U)^T,
 
-    in the one-hot frame. Raises ValueError where a family has no exact lift.
+    in the one-hot frame; norms and MLPs are folded in as `lift` says, which also says how far the
+    logits then are from the network's (without them: not at all). For a large model take
+    `lift(..).factored`: these arrays have (paths d)^2 entries a head.
+    Raises ValueError where a family has no lift.
     """
     model: Any = source.family if family is None else family
-    frame = frame_of(model)
-    weights = {
-        name: np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value, float)
-        for name, value in getattr(source, "weights", source).items()
-    }
-    if frame == "attention_only":
+    if frame_of(model) == "attention_only":
+        weights = arrays(source, model, source.task if task is None else task)
         scores = {f"W{l + 1}": weights[f"blocks.{l}.attn.W"] for l in range(model.layers)}
         return {**scores, READOUT: weights["unembed.W"]}
-    n_positions = source.task.n_positions if task is None else task.n_positions
-    return _lift(weights, model, n_positions)
-
-
-def _lift(weights: Mapping[str, np.ndarray], family: Transformer, n_positions: int) -> Matrices:
-    embedding = weights["embed.W_E"]
-    none = np.zeros((n_positions, embedding.shape[1]))
-    rows = [np.concatenate([embedding, weights.get("pos_embed.W_pos", none)])]
-    found = {}
-    for layer in range(family.layers):
-        q, k, v, o = (weights[f"blocks.{layer}.attn.W_{side}"] for side in "QKVO")
-        every = np.concatenate(rows)
-        queries, keys = every @ q, every @ k  # (heads, paths * d, head width)
-        found[f"W{layer + 1}"] = queries @ keys.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
-        rows += [row @ v[h] @ o[h] for h in range(family.heads) for row in list(rows)]
-    found[READOUT] = (np.concatenate(rows) @ weights["unembed.W_U"]).T
-    return found
+    return lift(source, model, task).factored.matrices()
 
 
 def disentangled(basis: Basis, matrices: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
@@ -126,8 +101,14 @@ def gauge_projectors(basis: Basis, block: str) -> tuple[np.ndarray, np.ndarray]:
     return without_differences, within
 
 
-def remove_gauge(basis: Basis, matrices: Mapping[str, np.ndarray]) -> Matrices:
+@overload
+def remove_gauge(basis: Basis, matrices: Factored) -> Factored: ...
+@overload
+def remove_gauge(basis: Basis, matrices: Mapping[str, np.ndarray]) -> Matrices: ...
+def remove_gauge(basis: Basis, matrices: Source) -> Matrices | Factored:
     """The matrices of least norm among those that `gauge_projectors` says cannot be told apart."""
+    if isinstance(matrices, Factored):
+        return replace(matrices, free=True)
     found = {}
     for block in basis.blocks:
         left, right = gauge_projectors(basis, block)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import comb
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from manifold.basis import READOUT, Basis, Direction
 from manifold.commutant import CommutantBasis, commutant
@@ -15,11 +18,17 @@ FRAMES = ("attention_only", "transformer")
 """Families with effective matrices. attention_only: tokens centred within classes, positions
 within tracks; transformer: one-hot, nothing centred."""
 
+LARGEST = 1_000_000
+"""Directions of the largest basis that is built."""
 RANK_TOLERANCE = 1e-9  # relative; the entries are rationals with small denominators
 
 
 def invariant_basis(
-    task: Task, family: str = "attention_only", layers: int = 2, heads: int = 1
+    task: Task,
+    family: str = "attention_only",
+    layers: int = 2,
+    heads: int = 1,
+    order: int | None = None,
 ) -> Basis:
     """The exact commutant of the task's group on every path block (theory, section 3).
 
@@ -32,11 +41,17 @@ def invariant_basis(
     come first, then what completes the span: I_x on the diagonal of class x, J_xy other pairs of
     the classes x and y, numbered where there are several.
 
-    ValueError where a direction named by the task does not commute with its generators, and for
-    fewer than one layer or head.
+    order: only path blocks whose query and key path together pass through at most so many heads
+    (0: the embeddings alone; 1: the compositions of an induction circuit; None: all). Deep models
+    with many heads need it: their path blocks grow as (1 + heads)^(2 layers). What is left out of
+    a model's norm is said by `Basis.left_out`.
+
+    ValueError where a direction named by the task does not commute with its generators, where the
+    task has no symmetry, for fewer than one layer or head, and above a million directions.
     """
     _check_size(layers, heads)
     frame = frame_projector(task, family)
+    _check_symmetry(task)
     orbitals = commutant(_generators(task))
     scale = np.sqrt(orbitals.sizes)  # orthonormal coordinates of the commutant
     names, stack, chosen = [], [], np.empty((0, orbitals.dim))
@@ -49,7 +64,9 @@ def invariant_basis(
             chosen = np.vstack([chosen, rest / np.linalg.norm(rest)])
             names.append(name)
             stack.append(projected)
-    return _on_every_block(task, family, layers, heads, _numbered(names), np.stack(stack))
+    numbered, elements = _numbered(names), np.stack(stack)
+    _check_dimension(elements[:, : task.vocabulary], len(elements), layers, heads, order)
+    return _on_every_block(task, family, layers, heads, numbered, elements, order)
 
 
 def paper_basis(task: Task, layers: int = 2, heads: int = 1, block_length: int = 2) -> Basis:
@@ -106,6 +123,62 @@ def _check_size(layers: int, heads: int) -> None:
     ]
     if wrong:
         raise ValueError("; ".join(wrong))
+
+
+def _check_symmetry(task: Task) -> None:
+    symmetry = task.symmetry
+    given = {
+        "token_generators": np.asarray(symmetry.token_generators),
+        "position_generators": np.asarray(symmetry.position_generators),
+    }
+    if all((g == np.arange(g.shape[-1])).all() for g in given.values()):
+        shapes = " and ".join(f"{name} {g.shape}" for name, g in given.items())
+        raise ValueError(
+            f"{task}: has no symmetry of tokens or positions at all its lengths ({shapes} hold no "
+            f"more than the identity), so that every matrix is invariant and coordinates in the "
+            f"commutant would say nothing; allowed: a task with generators"
+        )
+
+
+def count_directions(
+    elements: int, readouts: int, layers: int, heads: int, order: int | None = None
+) -> int:
+    """sum over layers of heads (1 + heads)^(2 (l - 1)) elements + (1 + heads)^layers readouts,
+    with only the path blocks that `order` leaves."""
+    total = 0
+    for layer in range(layers + 1):
+        # ways[k]: paths through k of the layers below, each by any head
+        ways = [comb(layer, k) * heads**k for k in range(layer + 1)]
+        allowed = 2 * layer if order is None else order
+        if layer < layers:
+            pairs = sum(
+                first * second
+                for i, first in enumerate(ways)
+                for j, second in enumerate(ways)
+                if i + j <= allowed
+            )
+            total += heads * pairs * elements
+        else:
+            total += sum(ways[: allowed + 1]) * readouts
+    return total
+
+
+def _check_dimension(
+    rows: np.ndarray, elements: int, layers: int, heads: int, order: int | None
+) -> None:
+    readouts = int(rows.any(axis=(1, 2)).sum())
+    size = count_directions(elements, readouts, layers, heads, order)
+    if size > LARGEST:
+        fits = {
+            k: found
+            for k in range(2 * layers)
+            if (found := count_directions(elements, readouts, layers, heads, k)) <= LARGEST
+        }
+        raise ValueError(
+            f"basis: {layers} layers of {heads} heads would have {size} coordinates, allowed "
+            f"{LARGEST}; give order, the heads passed on query and key path together: "
+            + ", ".join(f"order={k} has {found}" for k, found in fits.items())
+        )
 
 
 def _embed(task: Task, token: np.ndarray | None, position: np.ndarray | None) -> np.ndarray:
@@ -195,23 +268,30 @@ def _on_every_block(
     heads: int,
     names: tuple[str, ...],
     stack: np.ndarray,
+    order: int | None = None,
 ) -> Basis:
     """The elements on every path block of every layer; those with token rows on the read-out."""
     n = task.vocabulary
+    allowed = 2 * layers if order is None else order
     rows = [i for i, matrix in enumerate(stack) if matrix[:n].any()]
     read = tuple(names[i] for i in rows)
     directions = []
     for layer in range(1, layers + 1):
         below = paths(layer - 1, heads)
+        passed = [path.count("V") for path in below]
         for head in range(heads):
             title = f"{layer}" if heads == 1 else f"{layer}.{head}"
             for q, query in enumerate(below):
                 for k, key in enumerate(below):
+                    if passed[q] + passed[k] > allowed:
+                        continue
                     route = f" {query}->{key}" if layer > 1 else ""
                     for e, name in enumerate(names):
                         label, block = f"{title}:{name}{route}", f"W{layer}"
                         directions.append(_direction(label, block, head, q, k, e))
     for k, key in enumerate(paths(layers, heads)):
+        if key.count("V") > allowed:
+            continue
         for e, name in enumerate(read):
             directions.append(_direction(f"out:{name} {key}", READOUT, 0, 0, k, e))
     return Basis(
@@ -226,7 +306,24 @@ def _on_every_block(
         readout_names=read,
         readouts=stack[rows, :n],
         directions=tuple(directions),
+        group=_group(task),
     )
+
+
+def _group(task: Task) -> str:
+    """Generators and orbits in words."""
+    parts = []
+    for what, generators in (
+        ("tokens", task.symmetry.token_generators),
+        ("positions", task.symmetry.position_generators),
+    ):
+        links = np.asarray(generators)
+        size = links.shape[-1]
+        at = (np.tile(np.arange(size), len(links)), links.ravel())
+        _, orbit = connected_components(coo_array((np.ones(links.size), at), (size, size)), False)
+        sizes = ", ".join(str(n) for n in np.bincount(orbit))
+        parts.append(f"{size} {what} in orbits of {sizes} under {len(links)} generators")
+    return "; ".join(parts)
 
 
 def _direction(name: str, block: str, head: int, query: int, key: int, element: int) -> Direction:

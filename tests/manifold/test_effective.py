@@ -102,20 +102,6 @@ def test_gauge_projectors_are_orthogonal_and_keep_the_manifold(family, block):
     assert max(basis.off_manifold(remove_gauge(basis, inside)).values()) < 1e-26
 
 
-@pytest.mark.parametrize("setting", ["mlp", "layer_norm"])
-def test_no_lift_is_claimed_with_mlp_or_layer_norm(setting):
-    family = transformer(**{setting: True})
-    params = family.initialise(TASK, 0, torch.float64)
-    with pytest.raises(ValueError, match=f"{setting}=True"):
-        effective_matrices(params, family, TASK)
-
-
-@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
-def test_no_lift_is_claimed_with_fixed_positions(positions):
-    with pytest.raises(ValueError, match=f"needs positions learned or none; .* {positions!r}"):
-        frame_of(transformer(positions=positions))
-
-
 def test_no_lift_is_claimed_for_a_recurrent_family():
     with pytest.raises(ValueError, match="DenseSSM"):
         frame_of(DenseSSM(width=4))

@@ -103,9 +103,9 @@ def test_runs_without_a_common_basis_and_families_without_a_lift_are_refused(run
     one = train(config({"name": "attention_only", "layers": 1}), root=tmp_path)
     with pytest.raises(ValueError, match="do not share a basis"):
         project([runs[0], one])
-    normed = {"name": "transformer", **TRANSFORMER, "layer_norm": True}
-    with pytest.raises(ValueError, match="layer_norm=True"):
-        project(train(config(normed), root=tmp_path))
+    turned = {"name": "transformer", **TRANSFORMER, "positions": "rotary"}
+    with pytest.raises(ValueError, match="'rotary' has none"):
+        project(train(config(turned), root=tmp_path))
     with pytest.raises(ValueError, match="no run"):
         project([])
 
