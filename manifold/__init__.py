@@ -21,6 +21,7 @@ from manifold.missing import missing_directions
 from manifold.plant import plant
 from manifold.projection import captured_by_chance, project
 from manifold.rebuild import Rebuilt, evaluate, rebuild
+from manifold.transverse import TransverseGrowth, growth_along, transverse_growth
 
 __all__ = [
     "Basis",
@@ -34,6 +35,7 @@ __all__ = [
     "Lift",
     "Rebuilt",
     "ReducedField",
+    "TransverseGrowth",
     "captured_by_chance",
     "commutant",
     "confinement_slopes",
@@ -45,6 +47,7 @@ __all__ = [
     "exact_law",
     "four_coordinates",
     "gradient_confinement",
+    "growth_along",
     "invariant_basis",
     "lift",
     "loss_gradient",
@@ -56,4 +59,5 @@ __all__ = [
     "rebuild",
     "reduced_field",
     "remove_gauge",
+    "transverse_growth",
 ]
