@@ -126,9 +126,10 @@ class AssociativeRecall(BlockList):
 
     @property
     def circuit(self) -> tuple[str, ...]:
-        """Induction (theory, sections 3 and 6): previous token, match, copy; for keys in context.
+        """Induction (theory, section 3): previous token, match, copy; the match I->I is negative.
 
-        Small runs add a negative self-match 2:I_x I->I, which lowers the loss further.
+        Without it the answer ties with the query where its pair comes first of all: the first
+        token can attend to itself alone, and so is matched like the one after it.
         """
         if self.burstiness == 0:
             return ()
@@ -137,6 +138,7 @@ class AssociativeRecall(BlockList):
         return (
             "1:M",
             *(f"2:{name} I->V1" for name in names),
+            *(f"2:{name} I->I" for name in names),
             *(f"out:{name} V2" for name in names),
         )
 

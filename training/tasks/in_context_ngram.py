@@ -55,8 +55,9 @@ class InContextNgram(BlockList):
 
     @property
     def circuit(self) -> tuple[str, ...]:
-        """Induction for n = 2 (theory, section 6). For n = 3 the theory lists none."""
-        return ("1:M", "2:I_t I->V1", "out:I_t V2") if self.n == 2 else ()
+        """Induction for n = 2, with its negative match I->I as in `AssociativeRecall` (theory,
+        sections 3 and 6). For n = 3 the theory lists none."""
+        return ("1:M", "2:I_t I->V1", "2:I_t I->I", "out:I_t V2") if self.n == 2 else ()
 
     @property
     def program(self) -> Program:

@@ -46,13 +46,16 @@ class KHop(BlockList):
 
     @property
     def circuit(self) -> tuple[str, ...]:
-        """Induction and a match with what was just found for each further hop (theory, section 4).
+        """Induction, and for each further hop a match with what was just found (theory, section 4).
 
-        Trained models of 3 layers on 2 hops add two negative self-matches. The theory lists 1 and
-        2 hops; further hops repeat the step.
+        Every match comes with a negative one to the token itself, as in `AssociativeRecall`. The
+        theory lists 4 coordinates for 1 hop and 6 for 2; further hops repeat the step.
         """
-        further = (f"{hop + 1}:I_t V{hop}->V1" for hop in range(2, self.hops + 1))
-        return ("1:M", "2:I_t I->V1", *further, f"out:I_t V{self.hops + 1}")
+        found = ["I", *(f"V{layer}" for layer in range(2, self.hops + 1))]
+        matches = (
+            f"{layer}:I_t {path}->{to}" for layer, path in enumerate(found, 2) for to in ("V1", "I")
+        )
+        return ("1:M", *matches, f"out:I_t V{self.hops + 1}")
 
     @property
     def program(self) -> Program:

@@ -12,7 +12,6 @@ from itertools import pairwise, permutations, product
 from typing import Any
 
 import numpy as np
-import torch
 
 from training.groups import (
     TokenClass,
@@ -26,6 +25,7 @@ from training.groups import (
     token_generators,
 )
 from training.tasks.base import IGNORE, Batch, Symmetry
+from training.tasks.orbits import Laid, Orbits, as_batch
 
 ALWAYS = "always"
 """The factor of a draw that has one alternative: probability 1."""
@@ -61,68 +61,6 @@ class Draw:
     name: str
     alternatives: Callable[[Drawn], Sequence[tuple[str, np.ndarray]]]
     choices: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Laid:
-    """Sequences: tokens (states, time), answer at the last position and kind, each (states,)."""
-
-    tokens: np.ndarray
-    target: np.ndarray
-    kind: np.ndarray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Orbits:
-    """Sequences up to renaming, each with its exact probability as a polynomial in the factors.
-
-    tokens (S, T), target (S,), kind (S,): one representative of each orbit; positions (T,): one
-    representative placement (block i on track i, offset 0), exact because placements are one
-    orbit. weight_s = sum over monomials r with orbit_r = s of coefficient_r prod_f
-    factor_f^exponents_rf.
-    """
-
-    tokens: np.ndarray
-    target: np.ndarray
-    kind: np.ndarray
-    positions: np.ndarray
-    coefficient: np.ndarray
-    exponents: np.ndarray
-    orbit: np.ndarray
-    factor_names: tuple[str, ...]
-    factors: Callable[..., Mapping[str, Any]]
-    parameters: Mapping[str, float]
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def weights(self, **parameters: Any) -> Any:
-        """Probability of each orbit (S,); parameters not given stay where the task has them.
-
-        A torch parameter gives a torch tensor, differentiable in it; floats give numpy.
-        """
-        unknown = set(parameters) - set(self.parameters)
-        if unknown:
-            raise ValueError(f"unknown parameters {sorted(unknown)}; has {sorted(self.parameters)}")
-        values = self.factors(**{**self.parameters, **parameters})
-        if any(isinstance(value, torch.Tensor) for value in values.values()):
-            table = torch.stack(
-                [torch.as_tensor(values[n], dtype=torch.float64) for n in self.factor_names]
-            )
-            monomials = torch.as_tensor(self.coefficient) * torch.prod(
-                table ** torch.as_tensor(self.exponents), dim=1
-            )
-            return torch.zeros(len(self), dtype=torch.float64).index_add(
-                0, torch.as_tensor(self.orbit), monomials
-            )
-        table = np.array([values[n] for n in self.factor_names], dtype=float)
-        monomials = self.coefficient * np.prod(table**self.exponents, axis=1)
-        return np.bincount(self.orbit, weights=monomials, minlength=len(self))
-
-    def batch(self) -> Batch:
-        """The representatives at the representative placement, as sequences for a model."""
-        positions = np.broadcast_to(self.positions, self.tokens.shape)
-        return _as_batch(Laid(tokens=self.tokens, target=self.target, kind=self.kind), positions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -169,7 +107,7 @@ class Program:
         tracks = rng.random((size, len(self.blocks))).argsort(1)
         offsets = rng.integers(self.track_slots, size=(size, len(self.blocks)))
         positions = placement(tracks, offsets, self.blocks, self.track_slots)
-        return _as_batch(self.layout(drawn), positions)
+        return as_batch(self.layout(drawn), positions)
 
     def relabelled(self, batch: Batch, rng: np.random.Generator) -> Batch:
         """Every sequence moved by its own uniform element of the token and the placement group.
@@ -322,12 +260,6 @@ def _choose(
     for before, here in pairwise(edges):  # a cumulative sum in place, three times faster
         here += before
     return (edges <= uniform * edges[-1]).sum(0)
-
-
-def _as_batch(laid: Laid, positions: np.ndarray) -> Batch:
-    targets = np.full(laid.tokens.shape, IGNORE)
-    targets[:, -1] = laid.target
-    return Batch(tokens=laid.tokens, positions=positions, targets=targets, kind=laid.kind)
 
 
 def _law_gap(rows: np.ndarray, images: np.ndarray, probability: np.ndarray) -> float:
