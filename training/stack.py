@@ -13,6 +13,7 @@ from torch import Tensor
 
 from training.config import RunConfig
 from training.loss import mean_loss, supervised, token_loss
+from training.memory import keep_freed_memory
 from training.optimiser import FlatOptimiser, slots
 from training.tasks import IGNORE, Batch
 
@@ -44,6 +45,7 @@ class Stack:
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
+        keep_freed_memory()
         first = members[0].config
         self.configs = [member.config for member in members]
         self.family = first.family

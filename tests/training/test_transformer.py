@@ -202,8 +202,10 @@ def test_logits_at_some_tokens_are_those_of_all(family):
         name: torch.stack([m[name] for m in members]).requires_grad_() for name in members[0]
     }
     tokens, positions = inputs(members=2)
+    batch, time = tokens.shape[1:]
     every = family.forward(stacked, tokens, positions).flatten(1, 2)
-    at = torch.randint(0, every.shape[1], (2, 9), generator=torch.Generator())
+    at = torch.randint(0, time, (2, batch, 2), generator=torch.Generator())
+    at = (at + torch.arange(batch)[:, None] * time).flatten(1)
     expected = every.gather(1, at[..., None].expand(-1, -1, every.shape[-1]))
     some = family.forward_at(stacked, tokens, positions, at)[:, 0]
     torch.testing.assert_close(some, expected)

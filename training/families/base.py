@@ -30,7 +30,8 @@ class Family(Protocol):
     A family may also have `forward_last(params, tokens, positions)`, the logits at the last
     position alone, (..., batch, 1, vocabulary): training uses it where only that is supervised;
     and `forward_at(params, tokens, positions, at)`, the logits (K, 1, count, vocabulary) at the
-    tokens `at` (K, count) of each member's batch * time: used where few are supervised.
+    tokens `at` (K, count) of each member's batch * time, equally many of each sequence in turn:
+    used where few are supervised.
     It may say with `any_length` whether it takes sequences longer than its task's; one that does
     not say is taken not to.
     """

@@ -118,8 +118,8 @@ class Transformer:
     def forward_at(self, params: Params, tokens: Tensor, positions: Tensor, at: Tensor) -> Tensor:
         """Logits at the tokens `at` of each of K members, (K, 1, count, vocabulary).
 
-        at: (K, count), indices into a member's batch * time tokens. After the last attention
-        nothing else is computed.
+        at: (K, batch * n), indices into a member's batch * time tokens, n of each sequence in
+        turn. From the queries of the last attention on nothing else is computed.
         """
         return self._logits(params, tokens, positions, no_tap, at)
 
@@ -144,7 +144,8 @@ class Transformer:
                 x = tap(block + "hook_resid_mid", x)
                 x = x + self._mlp(params, block, x, tap)
             x = tap(block + "hook_resid_post", x)
-        return read_out(*self._after_norm(params, "ln_final", x, params["unembed.W_U"], None))
+        weight, bias = self._folded(params, "ln_final", params["unembed.W_U"], None)
+        return read_out(self._norm(x), weight, bias)
 
     def hook_names(self, time: int) -> tuple[str, ...]:
         added = self.positions in ("learned", "sinusoidal")
@@ -192,16 +193,19 @@ class Transformer:
             shapes |= {"ln_final.w": (d,), "ln_final.b": (d,)}
         return shapes | {"unembed.W_U": (d, task.vocabulary)}
 
-    def _after_norm(
-        self, params: Params, name: str, x: Tensor, weight: Tensor, bias: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The linear map of a normalised x, as (normal x, weight, bias) with the norm's gain and
-        shift taken into the map: (w * n + b) W + c = n (w W) + (b W + c)."""
+    def _norm(self, x: Tensor) -> Tensor:
+        return normalise(x, EPSILON) if self.layer_norm else x
+
+    def _folded(
+        self, params: Params, norm: str, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """A linear map after a norm with the norm's gain and shift taken into it:
+        (w * n + b) W + c = n (w W) + (b W + c)."""
         if not self.layer_norm:
-            return x, weight, bias
-        shift = (params[f"{name}.b"].unsqueeze(-2) @ weight).squeeze(-2)
+            return weight, bias
+        shift = (params[f"{norm}.b"].unsqueeze(-2) @ weight).squeeze(-2)
         bias = shift if bias is None else shift + bias
-        return normalise(x, EPSILON), params[f"{name}.w"].unsqueeze(-1) * weight, bias
+        return params[f"{norm}.w"].unsqueeze(-1) * weight, bias
 
     def _attention(
         self,
@@ -222,28 +226,49 @@ class Transformer:
                 b_k = b_k.detach() + 0 * b_k
             bias = torch.cat([b_q, b_k, b_v], dim=-2).flatten(-2)
         merged = merged.transpose(-3, -2).flatten(-2)
-        y = _linear(*self._after_norm(params, block + "ln1", x, merged, bias))
-        y = y.unflatten(-1, (3, self.heads, self.width // self.heads))
+        merged, bias = self._folded(params, block + "ln1", merged, bias)
+        n, d, shape = self._norm(x), self.width, (self.heads, self.width // self.heads)
+        b_q, b_kv = (None, None) if bias is None else (bias[..., :d], bias[..., d:])
+        q = _linear(_rows(n, at), merged[..., :d], b_q).unflatten(-1, shape)
+        kv = _linear(n, merged[..., d:], b_kv).unflatten(-1, (2, *shape))
         write = params[f"{name}W_O"]
         bias = params[f"{name}b_O"] if self._biased else None
         if tap is no_tap:
-            if turn is not None:
-                q, k, v = y.unbind(-3)
-                y = torch.stack([rotate(q, turn), rotate(k, turn), v], dim=-3)
-            return _linear(_rows(attend(y).flatten(-2), at), write.flatten(-3, -2), bias)
-        z = self._pattern_by_pattern(name, y, turn, tap)
+            z = self._attend(q, kv, turn, at)
+            return _linear(z.flatten(-2), write.flatten(-3, -2), bias)
+        k, v = kv.unbind(-3)
+        z = self._pattern_by_pattern(name, (q, k, v), turn, tap)
         out = tap(f"{name}hook_result", torch.einsum("...bthe,...hed->...bthd", z, write))
         out = out.sum(-2) if bias is None else out.sum(-2) + _spread(bias)
         return tap(block + "hook_attn_out", out)
 
+    def _attend(
+        self, q: Tensor, kv: Tensor, turn: tuple[Tensor, Tensor] | None, at: Tensor | None
+    ) -> Tensor:
+        time = kv.shape[-4]
+        seen = kv.new_ones(time, time).tril()
+        if turn is not None:
+            k, v = kv.unbind(-3)
+            kv = torch.stack([rotate(k, turn), v], dim=-3)
+            if at is not None:
+                cos, sin = (_rows(each.squeeze(-2), at).unsqueeze(-2) for each in turn)
+                turn = cos, sin
+            q = rotate(q, turn)
+        flat = kv.reshape(-1, *kv.shape[-4:])
+        rows = q.reshape(len(flat), -1, *q.shape[-2:])
+        if at is not None:
+            seen = seen[at.view(len(flat), -1) % time]
+        return attend(rows, flat, seen).view(q.shape)
+
     def _pattern_by_pattern(
-        self, name: str, qkv: Tensor, turn: tuple[Tensor, Tensor] | None, tap: Tap
+        self,
+        name: str,
+        qkv: tuple[Tensor, Tensor, Tensor],
+        turn: tuple[Tensor, Tensor] | None,
+        tap: Tap,
     ) -> Tensor:
         """As `attend`, with every value handed to its hook."""
-        q, k, v = (
-            tap(f"{name}hook_{side}", third)
-            for side, third in zip("qkv", qkv.unbind(-3), strict=True)
-        )
+        q, k, v = (tap(f"{name}hook_{side}", third) for side, third in zip("qkv", qkv, strict=True))
         if turn is not None:
             q = tap(f"{name}hook_rot_q", rotate(q, turn))
             k = tap(f"{name}hook_rot_k", rotate(k, turn))
@@ -258,7 +283,8 @@ class Transformer:
     def _mlp(self, params: Params, block: str, x: Tensor, tap: Tap) -> Tensor:
         name = block + "mlp."
         weight, bias = params[name + "W_in"], params[name + "b_in"]
-        pre = _linear(*self._after_norm(params, block + "ln2", x, weight, bias))
+        weight, bias = self._folded(params, block + "ln2", weight, bias)
+        pre = _linear(self._norm(x), weight, bias)
         post = tap(
             name + "hook_post", functional.gelu(pre, approximate=ACTIVATIONS[self.activation])
         )
