@@ -30,7 +30,7 @@ UNIFORM: dict[str, BlockList] = {
     "2-gram, 2 copies": InContextNgram(n_blocks=3, n_tokens=3, burstiness=2),
     "3-gram": InContextNgram(n_blocks=2, n_tokens=4, n=3),
     "1-hop": KHop(hops=1, n_tokens=5),
-    "1-hop, 3 chains": KHop(hops=1, n_tokens=6, chains=3, track_slots=2),
+    "1-hop, 3 chains": KHop(hops=1, n_tokens=6, chains=3),
     "2-hop": KHop(hops=2, n_tokens=6),
     "indirect object": IndirectObject(n_blocks=1, n_names=3),
     "indirect object, 2 blocks": IndirectObject(n_blocks=2, n_names=5),

@@ -165,6 +165,11 @@ def laid(blocks: np.ndarray, query: np.ndarray, target: np.ndarray) -> Laid:
 def context(batch: Batch, query: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Context blocks (B, blocks, length) and the query's tokens (B, query) of a batch."""
     tokens = batch.tokens
+    if (tokens.shape[1] - query) % length:
+        raise ValueError(
+            f"the batch has {tokens.shape[1]} tokens a sequence; this task has blocks of {length} "
+            f"and {query} at the end: ask the task that drew the batch"
+        )
     return tokens[:, :-query].reshape(len(tokens), -1, length), tokens[:, -query:]
 
 
