@@ -200,7 +200,7 @@ def test_spans_without_a_match_are_filled():
 
 
 def test_spans_refuse_the_batch_of_another_task():
-    with pytest.raises(ValueError, match="the batch has 8 tokens .* blocks of 2 and 1 at the end"):
+    with pytest.raises(ValueError, match=r"the batch has 8 tokens .* blocks of 2 and 1 at the end"):
         RECALL.spans(UNIFORM["3-gram"].batch(0, 0, 5))
 
 
