@@ -16,15 +16,23 @@ from training.tasks.state_tracking import StateTracking
 
 ROWS = 4096
 """Sequences run at once."""
+SAMPLES = 1024
+"""Sequences that a measure draws; those that are balanced in values draw it for each length."""
+ENERGY = 0.99
+"""Share of the variance that a subspace holds at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecurrentStates:
-    """One member of a recurrent family, in float64, and the task it was trained on."""
+    """One member of a recurrent family, in float64, and the task it was trained on.
+
+    basis: (width, r), orthonormal: `after` gives coordinates in it; None: the states as they are.
+    """
 
     family: Family
     params: Mapping[str, Tensor]
     task: StateTracking
+    basis: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -60,7 +68,8 @@ class RecurrentStates:
 
         inputs (rows, most) elements, used, length (rows,). The length shows only in the
         right-aligned layout, where padding stands before the inputs; elsewhere a causal model
-        cannot see it yet. All states of the family side by side (`state_hooks`).
+        cannot see it yet. All states of the family side by side (`state_hooks`), or their
+        coordinates in `basis`.
         """
         task = self.task
         first = np.zeros_like(used)
@@ -76,7 +85,8 @@ class RecurrentStates:
             self._read(tokens[low : low + ROWS], last[low : low + ROWS])
             for low in range(0, len(tokens), ROWS)
         ]
-        return np.concatenate(found)
+        states = np.concatenate(found)
+        return states if self.basis is None else states @ self.basis
 
     def _read(self, tokens: np.ndarray, last: np.ndarray) -> np.ndarray:
         hooks = state_hooks(self.family, tokens.shape[1])
@@ -116,3 +126,25 @@ def state_hooks(family: Family, time: int) -> tuple[tuple[str, ...], ...]:
         if parts[-1].isdecimal() and parts[-2] in ("hook_cell", "hook_state"):
             found[int(parts[-1])].append(name)
     return tuple(map(tuple, found))
+
+
+def step_norms(h: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """(rows, 1): root mean square norm of the states h (rows, width) with the same `used`."""
+    _, which = np.unique(used, return_inverse=True)
+    squares = np.bincount(which, np.square(h).sum(1)) / np.bincount(which)
+    return np.sqrt(squares)[which, None]
+
+
+def step_weights(h: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """(rows, 1), 1 / `step_norms`; 0 where the norm is."""
+    norms = step_norms(h, used)
+    return np.where(norms > 0, 1 / np.where(norms > 0, norms, 1.0), 0.0)
+
+
+def principal_directions(rows: np.ndarray, scale: float) -> np.ndarray:
+    """(width, r): directions with ENERGY of the squares of rows; none if they vanish by `scale`."""
+    _, values, directions = np.linalg.svd(rows, full_matrices=False)
+    held = np.cumsum(values**2)
+    if not len(held) or not held[-1] > 1e-24 * scale:
+        return directions[:0].T
+    return directions[: int(np.searchsorted(held, ENERGY * held[-1])) + 1].T

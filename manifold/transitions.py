@@ -7,19 +7,37 @@ checkpoints are compared on the same ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from manifold.recurrent_states import RecurrentStates
+from manifold.recurrent_states import (
+    SAMPLES,
+    RecurrentStates,
+    principal_directions,
+    step_norms,
+    step_weights,
+)
 from training.tasks.base import generator
 from training.tasks.products import Group, running_products
 
-SAMPLES = 1024
-"""Sequences of the representation error and for the subspace; of each length, coincidence."""
-ENERGY = 0.99
-"""Share of the visited states' variance that the reachable subspace holds at least."""
+
+def value_subspace(states: RecurrentStates) -> RecurrentStates:
+    """The same states in the directions that code the value, principal ones of means by value.
+
+    Means over random sequences that end in each of the q values, at each length apart, from their
+    mean at that length and over the norm there; enough directions for ENERGY of their variance. A
+    trained model's state also remembers inputs that its read-out ignores, which is neither in these
+    directions nor part of a representation. They are found on sequences of their own, so that on a
+    model without a code, where they are arbitrary, every measure is at chance; lengths apart, so
+    that codes of different lengths in different directions are all kept.
+    """
+    rng = generator(0, *b"value_subspace")
+    means = [_means(h, values) for h, values in _balanced(states, rng, SAMPLES)]
+    centred = np.concatenate([m - m.mean(0) for m in means])
+    basis = principal_directions(centred, np.square(np.concatenate(means)).sum())
+    return replace(states, basis=basis if states.basis is None else states.basis @ basis)
 
 
 def representation_error(states: RecurrentStates) -> tuple[float, float, float]:
@@ -28,17 +46,17 @@ def representation_error(states: RecurrentStates) -> tuple[float, float, float]:
     For random inputs w of a prefix (0 to n - 2 of them), then y, then x: U the state after w y x, V
     the state after w (x y), the product as one input. So on the Dense-SSM U = A_x A_y h and
     V = A_xy h with its own matrices, and for LSTM and Mamba the maps themselves, not linearised.
+    Both are divided by their root mean square norm at that number of inputs, since a Dense-SSM's
+    state grows in norm (2.3 times per input in trained ones) without harm to the answer:
 
         error = min over s >= 0 and b of ||V - s U - b|| / ||V - mean V||  (Frobenius, all samples),
 
-    0 where the maps are a representation and 1 where U tells nothing of V. The shift b and the
-    scale s take out what all states gain from one step to the next, since a Dense-SSM's state may
-    grow in norm without change of its logits' order; growth = 1 / s is returned. Growth that
-    depends on the input, or a part of the state that counts steps along other directions for other
-    values, is error.
+    0 where the maps are a representation, up to growth, and 1 where U tells nothing of V. Growth
+    that depends on the input, or a part of the state that counts inputs, is error.
     chance: the same error with V after another product, w z with z != x y at random.
+    growth: the norm of U over that of V, their geometric mean over numbers of inputs.
 
-    NaN where states do not vary, and growth where s = 0.
+    NaN where states do not vary.
     """
     task = states.task
     q, rng = task.n_elements, generator(0, *b"representation")
@@ -54,9 +72,13 @@ def representation_error(states: RecurrentStates) -> tuple[float, float, float]:
     at_once[every, prefix], wrong[every, prefix] = product, other
     u = states.after(one_by_one, prefix + 2, length)
     v = states.after(at_once, prefix + 1, length)
-    error, growth = _unexplained(u, v)
-    chance, _ = _unexplained(u, states.after(wrong, prefix + 1, length))
-    return error, chance, growth
+    w = states.after(wrong, prefix + 1, length)
+    norms = [step_norms(h, prefix) for h in (u, v, w)]
+    if not all((norm > 0).all() for norm in norms):
+        return float("nan"), float("nan"), float("nan")
+    u, v, w = (h / norm for h, norm in zip((u, v, w), norms, strict=True))
+    growth = np.exp(np.log(norms[0] / norms[1]).mean())
+    return _unexplained(u, v), _unexplained(u, w), float(growth)
 
 
 def coincidence(states: RecurrentStates) -> tuple[float, float]:
@@ -74,146 +96,37 @@ def coincidence(states: RecurrentStates) -> tuple[float, float]:
 
     NaN for a task of one length, and where states do not differ.
     """
-    task = states.task
-    q, rng = task.n_elements, generator(0, *b"coincidence")
-    count = q * -(-SAMPLES // (4 * q))
-    values = np.arange(count) % q
+    rng = generator(0, *b"coincidence")
     squares, means, shuffled = [], [], []
-    for n in task.lengths:
-        size = np.full(count, n)
-        h = states.after(_words_with(task, values, n, rng), size, size)
-        square = np.square(h).sum(1).mean()
-        h = h / (np.sqrt(square) if square > 0 else 1.0)
-        squares.append(float(square > 0))
+    for h, values in _balanced(states, rng, SAMPLES // 4):
+        squares.append(np.square(h).sum(1).mean())
         means.append(_means(h, values))
         shuffled.append(_means(h, rng.permutation(values)))
     return _ratio(np.array(means), np.array(squares)), _ratio(np.array(shuffled), np.array(squares))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Operators:
-    """The affine maps z -> M_x z + b_x nearest to what each input does on the reachable subspace.
-
-    The subspace: principal directions of visited states (after 1 to n inputs), enough for ENERGY of
-    their variance; z are the coordinates in it, from the states' mean. Least squares on visited
-    pairs of states before and after x. The Dense-SSM's map is linear, so M_x is A_x on a subspace
-    that it leaves invariant; for the other families it is the best affine account.
-
-    maps: (q, r, r), M_x. basis: (width, r), orthonormal; r = 0 where states do not vary.
-    r_squared: (q,), 1 - squared error / variance of z after x, on pairs that were not fitted.
-    """
-
-    maps: np.ndarray
-    basis: np.ndarray
-    r_squared: np.ndarray
-
-    @property
-    def eigenvalues(self) -> np.ndarray:
-        """(q, r) complex, of M_x in descending order of absolute value."""
-        found = np.linalg.eigvals(self.maps)
-        return np.take_along_axis(found, np.argsort(-abs(found), axis=1), axis=1)
-
-
-def operators(states: RecurrentStates) -> Operators:
-    """The operator of every input, on the reachable subspace of this checkpoint."""
-    task = states.task
-    q, rng = task.n_elements, generator(0, *b"operators")
-    length = rng.choice(task.lengths, SAMPLES)
-    words = rng.integers(0, q, (SAMPLES, max(task.lengths)))
-    visited = states.after(words, rng.integers(1, length + 1), length)
-    mean = visited.mean(0)
-    _, scales, directions = np.linalg.svd(visited - mean, full_matrices=False)
-    held = np.cumsum(scales**2)
-    r = 0
-    if held[-1] > 1e-24 * np.square(visited).sum():
-        r = int(np.searchsorted(held, ENERGY * held[-1])) + 1
-    basis = directions[:r].T
-    if r == 0:
-        nothing = np.full(q, np.nan)
-        return Operators(maps=np.zeros((q, 0, 0)), basis=basis, r_squared=nothing)
-    count = max(64, 8 * (r + 1))
-    x = np.repeat(np.arange(q), count)
-    length = rng.choice(task.lengths, len(x))
-    before = rng.integers(1, length)
-    words = rng.integers(0, q, (len(x), max(task.lengths)))
-    words[np.arange(len(x)), before] = x
-    z, moved = (
-        ((states.after(words, used, length) - mean) @ basis).reshape(q, 2, count // 2, r)
-        for used in (before, before + 1)
-    )
-    affine = np.concatenate([z, np.ones((*z.shape[:-1], 1))], axis=-1)
-    maps = np.linalg.pinv(affine[:, 0]) @ moved[:, 0]
-    rest = np.square(affine[:, 1] @ maps - moved[:, 1]).sum((1, 2))
-    spread = np.square(moved[:, 1] - moved[:, 1].mean(1, keepdims=True)).sum((1, 2))
-    return Operators(
-        maps=maps[:, :r].swapaxes(1, 2),
-        basis=basis,
-        r_squared=1 - rest / np.where(spread > 0, spread, np.nan),
-    )
-
-
-def phase_error(found: Operators, group: Group) -> tuple[np.ndarray, np.ndarray]:
-    """(error, chance), (q,) each: eigenphases of M_x against multiples of 2 pi / order of x.
-
-    M_x^o = 1 for x of order o in a representation, so its phases are such multiples (for Z_m those
-    of 2 pi / m, or fewer). error: mean distance of the phases to the nearest one, over pi / (2 o),
-    so that 0 is exact and evenly spread phases give 1; eigenvalues count by their squared absolute
-    value, since what is forgotten has no phase. chance: the same of uniform orthogonal matrices of
-    that size, 200 of them (real eigenvalues make it differ from 1).
-
-    NaN where the reachable subspace is 0 or all eigenvalues are.
-    """
-    values, r = found.eigenvalues, found.maps.shape[1]
-    orders = element_orders(group)
-    if r == 0:
-        nothing = np.full(len(orders), np.nan)
-        return nothing, nothing
-    error = np.array([_distance(v[None], o)[0] for v, o in zip(values, orders, strict=True)])
-    return error, np.array([_phase_chance(r, int(o)) for o in orders])
-
-
-def element_orders(group: Group) -> np.ndarray:
-    """(q,): the least o >= 1 with x^o the identity."""
-    every = np.arange(group.n_elements)
-    power, orders = every.copy(), np.ones(len(every), dtype=np.int64)
-    while (power != 0).any():
-        orders += power != 0
-        power = np.where(power != 0, group.compose(power, every), 0)
-    return orders
-
-
-def _distance(values: np.ndarray, order: int) -> np.ndarray:
-    """Mean distance of the phases of each row of eigenvalues, weighted, over pi / (2 order)."""
-    steps = np.angle(values) * order / (2 * np.pi)
-    weights = np.square(abs(values))
-    total = weights.sum(-1)
-    distance = (abs(steps - np.round(steps)) * weights).sum(-1)
-    return 4 * distance / np.where(total > 0, total, np.nan)
-
-
-@lru_cache(maxsize=4096)
-def _phase_chance(r: int, order: int) -> float:
-    return float(_distance(_haar_eigenvalues(r), order).mean())
-
-
-@lru_cache(maxsize=64)
-def _haar_eigenvalues(r: int, draws: int = 200) -> np.ndarray:
-    """(draws, r) eigenvalues of uniform orthogonal matrices."""
-    draw = generator(r, *b"phase_chance").standard_normal((draws, r, r))
-    turn, scale = np.linalg.qr(draw)
-    signs = np.sign(np.diagonal(scale, axis1=1, axis2=2))
-    return np.linalg.eigvals(turn * signs[:, None, :])
-
-
-def _unexplained(u: np.ndarray, v: np.ndarray) -> tuple[float, float]:
-    """||v - s u - b|| / ||v - mean||, least over b and s >= 0, and 1 / s."""
+def _unexplained(u: np.ndarray, v: np.ndarray) -> float:
+    """||v - s u - b|| / ||v - mean||, least over b and s >= 0."""
     u, v = u - u.mean(0), v - v.mean(0)
     across, own, total = (u * v).sum(), np.square(u).sum(), np.square(v).sum()
     if not (own > 0 and total > 0):
-        return float("nan"), float("nan")
-    s = max(float(across / own), 0.0)
-    error = float(np.sqrt(np.square(v - s * u).sum() / total))
-    return error, 1 / s if s > 0 else float("nan")
+        return float("nan")
+    return float(np.sqrt(np.square(v - max(across / own, 0.0) * u).sum() / total))
+
+
+def _balanced(
+    states: RecurrentStates, rng: np.random.Generator, least: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of each length: states after random sequences over their norm, and the sequences' values.
+
+    All values are equally frequent, in at least so many sequences.
+    """
+    q = states.task.n_elements
+    values = np.arange(q * -(-least // q)) % q
+    for n in states.task.lengths:
+        size = np.full(len(values), n)
+        h = states.after(_words_with(states.task, values, n, rng), size, size)
+        yield h * step_weights(h, size), values
 
 
 def _words_with(
@@ -228,8 +141,8 @@ def _words_with(
 
 def _means(h: np.ndarray, values: np.ndarray) -> np.ndarray:
     """(q, width), of the states h (rows, width) of each value; all are equally frequent."""
-    order = np.argsort(values, kind="stable")
-    return h[order].reshape(values.max() + 1, -1, h.shape[1]).mean(1)
+    order, q = np.argsort(values, kind="stable"), values.max() + 1
+    return h[order].reshape(q, len(h) // q, h.shape[1]).mean(1)
 
 
 def _ratio(means: np.ndarray, squares: np.ndarray) -> float:

@@ -6,13 +6,8 @@ import torch
 from scipy.linalg import block_diag
 
 from manifold.recurrent_states import RecurrentStates, has_states
-from manifold.transitions import (
-    coincidence,
-    element_orders,
-    operators,
-    phase_error,
-    representation_error,
-)
+from manifold.transition_operators import element_orders, operators, phase_error
+from manifold.transitions import coincidence, representation_error, value_subspace
 from training.families.dense_ssm import DenseSSM
 from training.families.lstm import LSTM
 from training.families.mamba import Mamba
@@ -77,11 +72,12 @@ def test_a_planted_representation_is_read_exactly(task, growth):
     assert error < 1e-10
     assert 0.7 < chance <= 1
     assert found == pytest.approx(growth, rel=1e-10)
+    assert representation_error(value_subspace(states))[0] < 1e-10
     ratio, shuffled = coincidence(states)
     assert ratio < 1e-12
     assert shuffled == pytest.approx(1, abs=0.05)
     maps = operators(states)
-    phases, by_chance = phase_error(maps, task)
+    phases, by_chance, _ = phase_error(maps, task)
     assert (phases < 1e-7).all()
     assert (by_chance > 0.4).all()  # half of O(2) are reflections, whose phases fit order 2
     np.testing.assert_allclose(maps.r_squared, 1, atol=1e-12)
@@ -106,6 +102,31 @@ def test_operators_are_the_planted_ones(task):
 
 
 @every_task
+@pytest.mark.parametrize("growth", [1.0, 1.7])
+def test_memory_of_inputs_is_left_out_of_the_value_subspace(task, growth):
+    """Beside the representation the state keeps which input came last: no part of the value."""
+    q = task.n_elements
+    matrices, start = representation(task)
+    memory = np.zeros((q, 4, 4))
+    memory[:, :3, 3] = np.random.default_rng(1).standard_normal((q, 3))
+    memory[:, 3, 3] = 1
+    both = np.array([block_diag(*pair) for pair in zip(matrices, memory, strict=True)])
+    both = np.concatenate([both, np.zeros((2, *both.shape[1:]))])
+    states = read(hidden(task, both, np.concatenate([start, [0, 0, 0, 1]]), growth=growth), task)
+    assert representation_error(states)[0] > 0.3
+    coded = value_subspace(states)
+    assert coded.basis is not None
+    assert coded.basis.shape == (WIDTH, 2)
+    assert representation_error(coded)[0] < 0.06  # means over 1024 sequences are off by 1/32
+    assert coincidence(coded)[0] < 0.01
+    phases, _, turned = phase_error(operators(coded), task)
+    assert (phases < 0.1).all()
+    orders = element_orders(task)
+    assert turned[orders > 1].min() > 0.4
+    assert turned[0] == 0
+
+
+@every_task
 def test_a_random_model_is_at_chance(task):
     read_ = [random(task, seed) for seed in range(4)]
     errors = np.array([representation_error(states)[:2] for states in read_])
@@ -115,6 +136,10 @@ def test_a_random_model_is_at_chance(task):
     phases = np.array([phase_error(operators(states), task) for states in read_])
     ratio = phases[:, 0].mean() / phases[:, 1].mean()
     assert 0.85 < ratio < 1.15
+    coded = [value_subspace(states) for states in read_]
+    errors = np.array([representation_error(states)[:2] for states in coded])
+    assert abs(errors[:, 0] - errors[:, 1]).max() < 0.05
+    assert np.mean([coincidence(states)[0] for states in coded]) == pytest.approx(1, abs=0.1)
 
 
 @every_task
@@ -134,6 +159,7 @@ def test_separate_mechanisms_do_not_coincide(task):
     assert ratio == pytest.approx(1, abs=1e-10)
     assert shuffled == pytest.approx(1, abs=1e-10)
     assert representation_error(read(weights, task))[0] < 1e-10  # within each length it is one
+    assert coincidence(value_subspace(read(weights, task)))[0] == pytest.approx(1, abs=1e-10)
     shared = np.concatenate([separate, [np.eye(blocks * size)] * 2])
     weights = hidden(task, shared, np.concatenate([start, np.zeros(2 * size)]))
     assert coincidence(read(weights, task))[0] < 1e-12
@@ -166,7 +192,7 @@ def test_one_wrong_matrix_is_seen():
     assert representation_error(states)[0] > 0.3
     assert coincidence(states)[0] > 0.1
     matrices[3] = -matrices[3]  # eigenphases off the multiples of 2 pi / 5
-    phases, _ = phase_error(operators(read(hidden(task, matrices, start), task)), task)
+    phases, _, _ = phase_error(operators(read(hidden(task, matrices, start), task)), task)
     assert phases[3] > 0.5
     assert (np.delete(phases, 3) < 1e-7).all()
 
@@ -230,8 +256,9 @@ def test_what_is_undefined_is_nan():
     states = read(still, task)
     assert np.isnan(representation_error(states)).all()
     assert np.isnan(coincidence(states)).all()
+    assert np.isnan(coincidence(value_subspace(states))).all()
     maps = operators(states)
-    assert maps.maps.shape == (5, 0, 0)
+    assert maps.maps.shape == operators(value_subspace(states)).maps.shape == (5, 0, 0)
     assert np.isnan([*maps.r_squared, *phase_error(maps, task)[0]]).all()
     alone = ModularAddition(**Z5 | {"lengths": (4,)})
     assert np.isnan(coincidence(read(hidden_like(task), alone))).all()
