@@ -62,9 +62,8 @@ def _loss(
     params = disentangled(basis, matrices)
     names = [f"blocks.{layer}.attn.W" for layer in range(basis.layers)] + ["unembed.W"]
     trained = [params[name].requires_grad_() for name in names]
-    tokens, positions, targets = map(
-        torch.from_numpy, (batch.tokens, batch.positions, batch.targets)
-    )
+    arrays = (batch.tokens, batch.positions, batch.targets)
+    tokens, positions, targets = (torch.from_numpy(np.array(a)) for a in arrays)
     if (targets[:, :-1] == IGNORE).all():
         logits, targets = model.forward_last(params, tokens, positions), targets[:, -1:]
     else:
