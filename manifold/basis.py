@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
+from math import prod
 from typing import Any
 
 import numpy as np
 from einops import rearrange
 from scipy.sparse import csr_array
 
-from manifold.elements import Element, contract, element
-from manifold.factored import READOUT, Factored, Piece
+from manifold.elements import element
+from manifold.factored import LARGEST, READOUT, Factored
+from manifold.placement import Placement, placement
 from training.families.attention_only import paths
 
 Source = Mapping[str, np.ndarray] | Factored
 """Effective matrices, written out by block or as factors."""
+SHOWN = 24
+"""Directions of a block that a notebook shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +72,19 @@ class Basis:
     directions: tuple[Direction, ...]
     group: str = ""
     _index: dict[str, int] = field(init=False, repr=False)
-    _structure: dict[bool, list[Element]] = field(init=False, repr=False)
-    _where: dict[str, np.ndarray] = field(init=False, repr=False)
+    _placement: Placement = field(init=False, repr=False)
     _gram: csr_array = field(init=False, repr=False)
     _inverse: csr_array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         gram, inverse = _gram_and_inverse(self)
-        rows: dict[str, list[tuple[int, ...]]] = {block: [] for block in self.blocks}
-        for i, d in enumerate(self.directions):
-            rows[d.block].append((i, d.head, d.query, d.key, d.element))
-        where = {block: np.array(found, int).reshape(-1, 5).T for block, found in rows.items()}
         structure = {
             readout: [element(matrix) for matrix in stack]
             for readout, stack in ((False, self.elements), (True, self.readouts))
         }
         for name, value in (
             ("_index", {name: i for i, name in enumerate(self.names)}),
-            ("_structure", structure),
-            ("_where", where),
+            ("_placement", placement(self.blocks, self.directions, structure)),
             ("_gram", gram),
             ("_inverse", inverse),
         ):
@@ -139,13 +138,14 @@ class Basis:
     def inner(self, matrices: Source) -> np.ndarray:
         """<B_i, W> for every direction, (dim,)."""
         if isinstance(matrices, Factored):
-            return self._inner_of_factors(matrices)
+            self._check_factors(matrices)
+            return self._placement.inner(matrices)
         products = np.zeros(self.dim)
         for block in self.blocks:
             split = self._split(block, matrices)
             stack = self.readouts if block == READOUT else self.elements
             table = np.einsum("hpaqb,eab->hpqe", split, stack, optimize=True)
-            at, *index = self._where[block]
+            at, *index = self._placement.where[block]
             products[at] = table[tuple(index)]
         return products
 
@@ -159,21 +159,30 @@ class Basis:
         return (self._inverse @ flat.T).T.reshape(np.shape(covector))
 
     def matrices(self, c: np.ndarray) -> dict[str, np.ndarray]:
-        """W = sum_i c_i B_i, per block."""
+        """W = sum_i c_i B_i, per block, written out; c (.., dim), what comes out (.., as `shape`).
+
+        ValueError where a block has more than 2^27 entries.
+        """
         c = np.asarray(c, float)
-        if c.shape != (self.dim,):
+        if c.shape[-1:] != (self.dim,):
             raise ValueError(f"basis: {self.dim} coordinates are needed, got an array {c.shape}")
-        found = {}
+        lead, found = c.shape[:-1], {}
         for block in self.blocks:
+            entries = prod((*lead, *self.shape(block)))
+            if entries > LARGEST:
+                raise ValueError(
+                    f"basis: {block} of shape {(*lead, *self.shape(block))} would have {entries} "
+                    f"entries, allowed {LARGEST}; a model of this size is not written out"
+                )
             stack = self.readouts if block == READOUT else self.elements
             count = len(self.paths(block))
             heads, queries = (1, 1) if block == READOUT else (self.heads, count)
-            table = np.zeros((heads, queries, count, len(stack)))
-            at, *index = self._where[block]
-            table[tuple(index)] = c[at]
-            split = np.einsum("hpqe,eab->hpaqb", table, stack, optimize=True)
-            joined = rearrange(split, "h p a q b -> h (p a) (q b)")
-            found[block] = joined[0] if block == READOUT else joined
+            table = np.zeros((*lead, heads, queries, count, len(stack)))
+            at, *index = self._placement.where[block]
+            table[..., *index] = c[..., at]
+            split = np.einsum("...hpqe,eab->...hpaqb", table, stack, optimize=True)
+            joined = split.reshape(*lead, heads, -1, split.shape[-2] * split.shape[-1])
+            found[block] = joined[..., 0, :, :] if block == READOUT else joined
         return found
 
     def off_manifold(self, matrices: Source) -> dict[str, Any]:
@@ -196,7 +205,7 @@ class Basis:
         c = self.raise_index(inner)
         rests = {}
         for block in self.blocks:
-            at = self._where[block][0]
+            at = self._placement.where[block][0]
             rest = norms[block] - np.sum(c[..., at] * inner[..., at], axis=-1)
             rests[block] = np.maximum(rest, 0.0)
         norms["all"] = np.sum(list(norms.values()), axis=0)
@@ -207,20 +216,38 @@ class Basis:
         """||P W||^2 / ||W||^2 per block and over "all"; 1 where W is zero."""
         return {block: 1.0 - share for block, share in self.off_manifold(matrices).items()}
 
-    def left_out(self, matrices: Factored) -> dict[str, np.ndarray]:
-        """Per block and over "all", the share of ||W||^2 on path blocks without a direction."""
-        norms, kept = matrices.norms(), {}
-        for piece in matrices.pieces(self._paths_used()):
-            total = kept.setdefault(piece.block, np.zeros(matrices.stream.lead))
-            left, right = (side.mT @ side for side in (piece.left, piece.right))
-            for _, queries, keys in self._parts(piece):
-                sums = left[..., queries, :, :].sum(-3) * right[..., keys, :, :].sum(-3)
-                total += sums.sum((-2, -1))
+    def trace(self, block: str, table: np.ndarray) -> float:
+        """sum over the block's directions of Gram^+_ij table[element of i, element of j]."""
+        at, *_, one = self._placement.where[block]
+        inverse = self._inverse[at][:, at].tocoo()
+        return float(np.sum(inverse.data * table[one[inverse.row], one[inverse.col]]))
+
+    def left_out(self, matrices: Source) -> dict[str, Any]:
+        """Per block and over "all", the share of ||W||^2 on path blocks without any direction."""
+        if isinstance(matrices, Factored):
+            self._check_factors(matrices)
+            norms, kept = matrices.norms(), self._placement.norms(matrices)
+        else:
+            norms, kept = {}, {}
+            for block in self.blocks:
+                split = np.sum(self._split(block, matrices) ** 2, axis=(2, 4))
+                norms[block] = split.sum()
+                kept[block] = split[tuple(self._placement.pairs(block))].sum()
         norms["all"] = np.sum(list(norms.values()), axis=0)
         kept["all"] = np.sum(list(kept.values()), axis=0)
         return {b: _ratio(np.maximum(norms[b] - kept[b], 0.0), norms[b]) for b in norms}
 
-    def _inner_of_factors(self, matrices: Factored) -> np.ndarray:
+    @property
+    def complete(self) -> bool:
+        """Whether every path block has a direction, so that nothing is left out."""
+        paths = {block: len(self.paths(block)) for block in self.blocks}
+        return all(
+            self._placement.pairs(block).shape[1]
+            == (paths[block] if block == READOUT else self.heads * paths[block] ** 2)
+            for block in self.blocks
+        )
+
+    def _check_factors(self, matrices: Factored) -> None:
         sizes = {block: matrices.shape(block) for block in matrices.blocks}
         wanted = {block: self.shape(block) for block in self.blocks}
         if sizes != wanted or self.family != "transformer":
@@ -228,39 +255,28 @@ class Basis:
                 f"basis: factors of a transformer with blocks {wanted} are needed (this basis is "
                 f"in the {self.family} frame), got {sizes}"
             )
-        products = np.zeros((*matrices.stream.lead, self.dim))
-        for piece in matrices.pieces(self._paths_used()):
-            at, _, query, key, one = self._where[piece.block]
-            structure = self._structure[piece.block == READOUT]
-            for rows, queries, keys in self._parts(piece):
-                used, which = np.unique(one[rows], return_inverse=True)
-                table = contract(
-                    [structure[e] for e in used],
-                    piece.left[..., queries, :, :],
-                    piece.right[..., keys, :, :],
-                )
-                p = np.searchsorted(piece.query[queries], query[rows])
-                q = np.searchsorted(piece.key[keys], key[rows])
-                products[..., at[rows]] = table[..., which, p, q]
-        return products
 
-    def _paths_used(self) -> np.ndarray:
-        return np.unique(np.concatenate([self._where[block][2:4].ravel() for block in self.blocks]))
-
-    def _parts(self, piece: Piece) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Directions on a piece as full grids: (columns of _where, queries, keys), the last two
-        where in the piece's. Queries with the same keys go together."""
-        _, head, query, key, _ = self._where[piece.block]
-        rows = np.flatnonzero((head == piece.head) & np.isin(key, piece.key))
-        keys_of: dict[bytes, list[int]] = defaultdict(list)
-        for q in np.unique(query[rows]):
-            keys_of[np.unique(key[rows[query[rows] == q]]).tobytes()].append(q)
-        for keys, queries in keys_of.items():
-            yield (
-                rows[np.isin(query[rows], queries)],
-                np.searchsorted(piece.query, queries),
-                np.searchsorted(piece.key, np.frombuffer(keys, int)),
+    def _repr_html_(self) -> str:
+        """Names and squared norms by block, few of many, and the group."""
+        diagonal = self._gram.diagonal()
+        rows = []
+        for block in self.blocks:
+            at = self._placement.where[block][0]
+            shown = ", ".join(
+                f"{escape(self.names[i])} <small>{diagonal[i]:.3g}</small>" for i in at[:SHOWN]
             )
+            more = f", .. {len(at) - SHOWN} more" if len(at) > SHOWN else ""
+            rows.append(
+                f"<tr><th>{block}</th><td>{len(at)}</td><td style='text-align:left'>"
+                f"{shown}{more}</td></tr>"
+            )
+        group = f"<br>{escape(self.group)}" if self.group else ""
+        return (
+            f"<p><b>Basis</b> of {self.dim} coordinates, {self.family}, {self.layers} layers, "
+            f"{self.heads} heads{group}</p><table><tr><th>matrix</th><th>count</th>"
+            f"<th style='text-align:left'>direction <small>squared norm</small></th></tr>"
+            f"{''.join(rows)}</table>"
+        )
 
     def _split(self, block: str, matrices: Mapping[str, np.ndarray]) -> np.ndarray:
         """(heads, query path, row, key path, column) view of a block."""
@@ -311,4 +327,4 @@ def _scattered(blocks: list[tuple[np.ndarray, np.ndarray]], size: int) -> csr_ar
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=np.asarray(whole) > 0)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn import functional
 
-from manifold.basis import Basis
+from manifold.basis import READOUT, Basis
 from manifold.effective import disentangled
 from training.families.attention_only import AttentionOnly
 from training.tasks.base import IGNORE, Batch, Task
@@ -55,26 +54,54 @@ def evaluate(
 ) -> Rebuilt:
     """As `rebuild`, for any effective matrices in the basis' frame, on its span or off it."""
     batch = task.evaluation(seed, size) if batch is None else batch
+    loss, accuracy = run_matrices(task, basis, matrices, batch)
+    return Rebuilt(
+        loss=float(loss),
+        accuracy={kind: float(share) for kind, share in accuracy.items()},
+        size=len(batch),
+    )
+
+
+def run_matrices(
+    task: Task, basis: Basis, matrices: Mapping[str, np.ndarray], batch: Batch
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Loss (..) and accuracy by kind (..) of matrices (..) + `Basis.shape`, one model each."""
     model = AttentionOnly(layers=basis.layers, heads=basis.heads)
+    lead = matrices[READOUT].shape[:-2]
     params = disentangled(basis, matrices)
-    losses, right = [], []
+    for name in ("embed.token", "embed.position"):
+        params[name] = params[name].expand(*lead, *params[name].shape)
+    last = bool((batch.targets[:, :-1] == IGNORE).all())
+    parts = []
     with torch.no_grad():
         for start in range(0, len(batch), CHUNK):
             part = batch[start : start + CHUNK]
-            tokens, positions, targets = map(
-                torch.from_numpy, (part.tokens, part.positions, part.targets)
+            tokens, positions = (
+                torch.from_numpy(side).expand(*lead, *side.shape)
+                for side in (part.tokens, part.positions)
             )
-            logits = model.forward(params, tokens, positions)
-            loss = functional.cross_entropy(
-                logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none"
-            )
-            losses.append(loss.view(targets.shape).numpy())
-            right.append((logits.argmax(-1) == targets).numpy())
-    supervised, hits = batch.targets != IGNORE, np.concatenate(right)
-    accuracy = {}
-    for index, kind in enumerate(task.kinds):
-        chosen = supervised & (batch.kind == index)[:, None]
-        if chosen.any():
-            accuracy[kind] = float(hits[chosen].mean())
-    loss = float(np.concatenate(losses)[supervised].mean())
-    return Rebuilt(loss=loss, accuracy=accuracy, size=len(batch))
+            forward = model.forward_last if last else model.forward
+            parts.append(forward(params, tokens, positions))
+    return score(task, torch.cat(parts, dim=-3), batch)
+
+
+def score(
+    task: Task, logits: torch.Tensor, batch: Batch
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Mean cross-entropy per supervised token (..) and accuracy by kind that occurs, (..) each.
+
+    logits: (.., batch, time, vocabulary), or at the last position alone.
+    """
+    targets = torch.from_numpy(batch.targets[:, -logits.shape[-2] :])
+    supervised = targets != IGNORE
+    chosen, answers = logits[..., supervised, :], targets[supervised]
+    of_answer = chosen.gather(-1, answers.expand(*chosen.shape[:-1])[..., None])[..., 0]
+    losses = chosen.logsumexp(-1) - of_answer
+    right = (chosen.argmax(-1) == answers).double()
+    kinds = torch.from_numpy(batch.kind)[:, None].expand(supervised.shape)[supervised]
+    accuracy = {
+        kind: right[..., kinds == index].mean(-1).numpy()
+        for index, kind in enumerate(task.kinds)
+        if (kinds == index).any()
+    }
+    return losses.mean(-1).numpy(), accuracy

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from manifold.chance import captured_by_chance
 from manifold.effective import effective_matrices, gauge_projectors, remove_gauge
 from manifold.invariant import four_coordinates, invariant_basis
-from manifold.projection import captured_by_chance, project
+from manifold.projection import project
 from training import RunConfig, train
 
 RECALL = {
