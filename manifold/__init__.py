@@ -29,6 +29,7 @@ from manifold.missing import missing_directions
 from manifold.plant import plant
 from manifold.projection import project
 from manifold.rebuild import Rebuilt, evaluate, rebuild
+from manifold.state_coordinates import state_coordinates
 from manifold.symmetry_check import SymmetryCheck, symmetry_check
 from manifold.transverse import TransverseGrowth, growth_along, transverse_growth
 
@@ -76,6 +77,7 @@ __all__ = [
     "rebuild",
     "reduced_field",
     "remove_gauge",
+    "state_coordinates",
     "symmetry_check",
     "transverse_growth",
 ]

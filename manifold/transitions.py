@@ -46,14 +46,16 @@ def representation_error(states: RecurrentStates) -> tuple[float, float, float]:
     For random inputs w of a prefix (0 to n - 2 of them), then y, then x: U the state after w y x, V
     the state after w (x y), the product as one input. So on the Dense-SSM U = A_x A_y h and
     V = A_xy h with its own matrices, and for LSTM and Mamba the maps themselves, not linearised.
-    Both are divided by their root mean square norm at that number of inputs, since a Dense-SSM's
-    state grows in norm (2.3 times per input in trained ones) without harm to the answer:
+    From both their means at that number of inputs are taken, and then they are divided by their
+    root mean square norm at that number, since states may count their inputs, or grow (2 times per
+    input in a trained Dense-SSM), without harm to the answer:
 
-        error = min over s >= 0 and b of ||V - s U - b|| / ||V - mean V||  (Frobenius, all samples),
+        error = min over s >= 0 of ||V - s U|| / ||V||  (Frobenius, all samples together),
 
-    0 where the maps are a representation, up to growth, and 1 where U tells nothing of V. Growth
-    that depends on the input, or a part of the state that counts inputs, is error.
-    chance: the same error with V after another product, w z with z != x y at random.
+    0 where the maps are a representation, up to shifts and growth that are the same for all inputs,
+    and 1 where U tells nothing of V.
+    chance: the same error with V after another product, w z with z != x y at random; below 1 where
+    the state remembers the prefix, as U and V share it. So read the error beside it.
     growth: the norm of U over that of V, their geometric mean over numbers of inputs.
 
     NaN where states do not vary.
@@ -73,6 +75,7 @@ def representation_error(states: RecurrentStates) -> tuple[float, float, float]:
     u = states.after(one_by_one, prefix + 2, length)
     v = states.after(at_once, prefix + 1, length)
     w = states.after(wrong, prefix + 1, length)
+    u, v, w = (h - _step_means(h, prefix) for h in (u, v, w))
     norms = [step_norms(h, prefix) for h in (u, v, w)]
     if not all((norm > 0).all() for norm in norms):
         return float("nan"), float("nan"), float("nan")
@@ -105,13 +108,17 @@ def coincidence(states: RecurrentStates) -> tuple[float, float]:
     return _ratio(np.array(means), np.array(squares)), _ratio(np.array(shuffled), np.array(squares))
 
 
+def _step_means(h: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """(rows, width): mean of the states h (rows, width) with the same `used`."""
+    _, which = np.unique(used, return_inverse=True)
+    same = np.eye(which.max() + 1)[which]
+    return same @ ((same.T @ h) / same.sum(0)[:, None])
+
+
 def _unexplained(u: np.ndarray, v: np.ndarray) -> float:
-    """||v - s u - b|| / ||v - mean||, least over b and s >= 0."""
-    u, v = u - u.mean(0), v - v.mean(0)
-    across, own, total = (u * v).sum(), np.square(u).sum(), np.square(v).sum()
-    if not (own > 0 and total > 0):
-        return float("nan")
-    return float(np.sqrt(np.square(v - max(across / own, 0.0) * u).sum() / total))
+    """||v - s u|| / ||v||, least over s >= 0."""
+    s = max((u * v).sum() / np.square(u).sum(), 0.0)
+    return float(np.sqrt(np.square(v - s * u).sum() / np.square(v).sum()))
 
 
 def _balanced(
