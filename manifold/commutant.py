@@ -43,6 +43,16 @@ def commutant(
     ValueError naming the generator that is no permutation, or how far from orthogonal it is, and
     the sizes of lists that differ.
     """
+    inner, outer = as_pair(generators, generators_out)
+    if inner.ndim == outer.ndim == 2:
+        return orbitals(inner, outer)
+    return intertwiners(as_matrices(inner), None if outer is inner else as_matrices(outer))
+
+
+def as_pair(
+    generators: np.ndarray, generators_out: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both actions as `as_action` gives them, of equally many elements; else ValueError."""
     inner = as_action("generators", generators)
     outer = inner if generators_out is None else as_action("generators_out", generators_out)
     if len(inner) != len(outer):
@@ -50,9 +60,7 @@ def commutant(
             f"commutant: generators and generators_out must list the same elements, "
             f"got {len(inner)} of size {inner.shape[1]} and {len(outer)} of size {outer.shape[1]}"
         )
-    if inner.ndim == outer.ndim == 2:
-        return orbitals(inner, outer)
-    return intertwiners(as_matrices(inner), None if outer is inner else as_matrices(outer))
+    return inner, outer
 
 
 def as_action(name: str, generators: np.ndarray) -> np.ndarray:

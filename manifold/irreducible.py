@@ -97,23 +97,23 @@ def irreducible_parts(
 def _generic_elements(actions: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
     """X, A, B (3, n, n) of each action: the same combinations of the same random words.
 
-    A word is an earlier one times another or its inverse, so lengths grow linearly and rounding
-    stays at some hundred units. The first are the generators or, of many, random subproducts (each
-    a factor with probability 1/2, in random order): a word should move everything.
+    A word is one earlier word times another, so lengths grow linearly and rounding stays at some
+    hundred units; X holds its inverse too. The first are the generators or, of many, random
+    subproducts (each a factor with probability 1/2, in random order): a word should move all.
     """
     given = len(actions[0])
     orders = [rng.permutation(given)[rng.random(given) < 0.5] for _ in range(FEW)]
     starts = orders if given > FEW else [[g] for g in range(given)]
     many = WORDS if given else 0
-    picks = [(*rng.integers(0, len(starts) + t, 2), rng.random() < 0.5) for t in range(many)]
+    picks = [rng.integers(0, len(starts) + t, 2) for t in range(many)]
     weights = rng.standard_normal((3, len(starts) + many))
     weights /= np.abs(weights).sum(1, keepdims=True) + np.finfo(float).tiny
     found = []
     for action in actions:
         n = action.shape[1]
         words = [reduce(np.matmul, action[start], np.eye(n)) for start in starts]
-        for i, j, inverse in picks:
-            words.append(words[i] @ (words[j].T if inverse else words[j]))
+        for i, j in picks:
+            words.append(words[i] @ words[j])
         mixed = np.tensordot(weights, np.reshape(words, (len(words), n, n)), 1)
         mixed[0] = (mixed[0] + mixed[0].T) / 2
         found.append(mixed)

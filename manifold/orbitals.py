@@ -83,10 +83,10 @@ def orbitals(inner: np.ndarray, outer: np.ndarray) -> CommutantBasis:
     little share a merge, and one that joins nothing new costs a comparison.
     """
     n_out, n_in = outer.shape[1], inner.shape[1]
-    labels = np.arange(n_out * n_in).reshape(n_out, n_in)
+    labels = np.arange(n_out * n_in, dtype=np.int32).reshape(n_out, n_in)
     count, links = labels.size, []
     for r, (there, here) in enumerate(zip(outer, inner, strict=True), 1):
-        images = labels[there][:, here]
+        images = labels.take(there, 0).take(here, 1)
         moved = images != labels
         links.append(np.stack([labels[moved], images[moved]]))
         joined = sum(part.shape[1] for part in links)
