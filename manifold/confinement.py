@@ -110,9 +110,13 @@ def law_gradient(law: ExactLaw, basis: Basis, matrices: Mapping[str, np.ndarray]
 
 
 def confinement_slopes(table: pd.DataFrame) -> pd.Series:
-    """Slope of log share against log batch, per (basis, matrix); -1 is pure sampling noise."""
+    """Slope of log(off / on) against log batch, per (basis, matrix); -1 is pure sampling noise.
+
+    off / on = share / (1 - share), the squared gradient off the manifold over that on it. Noise
+    off the manifold falls exactly as 1 / batch; the share itself does so only once it is small.
+    """
     slopes = {
-        key: np.polyfit(np.log(rows["batch"]), np.log(rows["share"]), 1)[0]
+        key: np.polyfit(np.log(rows["batch"]), np.log(rows["share"] / (1 - rows["share"])), 1)[0]
         for key, rows in table.groupby(["basis", "matrix"], sort=False)
     }
     return pd.Series(slopes, name="slope")
