@@ -1,0 +1,139 @@
+"""What docs/manifold.md says, measured on its runs; each part is kept as soon as it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import xarray as xr
+
+from analyses.manifold_runs import CONTROL, FROM_ZERO, KINDS, SEEDS, configs, from_zero_config
+from analyses.page import write_json
+from manifold import (
+    captured_by_chance,
+    confinement_slopes,
+    exact_confinement,
+    gradient_confinement,
+    growth_along,
+    invariant_basis,
+    lift,
+    project,
+)
+from training import AttentionOnly, Run, RunConfig, train_many
+from training.checkpoint import read_json
+from training.tasks.block_list import BlockList
+
+RIGHT = 0.1
+"""A loss below it counts as right: of the network, and of the model rebuilt from coordinates."""
+FEW = 20_000
+"""Up to so many orbits are counted."""
+
+Say = Callable[[str], None]
+
+
+def measure(root: Path, say: Say = print) -> dict[str, Any]:
+    """Train what is not trained yet under `root`, and measure it; finished parts are read back.
+
+    Returns {"trained": {kind: [facts of each seed]}, "tasks": {name: facts}}.
+    """
+    found: dict[str, Any] = {"trained": {}, "tasks": {}}
+    wanted = configs()
+    for kind in (*KINDS, CONTROL):
+        members = [wanted[kind, seed] for seed in SEEDS]
+        found["trained"][kind] = _kept(root, kind, partial(_trained, members, root), say)
+    for name in FROM_ZERO:
+        found["tasks"][name] = _kept(root, name, partial(_from_zero, name, root), say)
+    return found
+
+
+def _kept(root: Path, name: str, part: Callable[[], Any], say: Say) -> Any:
+    file = root / "manifold-facts" / f"{name.replace(' ', '-').replace(',', '')}.json"
+    if not file.exists():
+        say(f"{name}: training and measuring")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"facts": part()})
+    return read_json(file)["facts"]
+
+
+def _trained(members: list[RunConfig], root: Path) -> list[dict[str, Any]]:
+    runs = train_many(members, root=root)
+    coords = project(runs, rebuilt=True)
+    return [_run_facts(run, coords.sel(run=run.run_id).dropna("step", how="all")) for run in runs]
+
+
+def _run_facts(run: Run, coords: xr.Dataset) -> dict[str, Any]:
+    last = coords.isel(step=-1)
+    family: Any = run.family
+    basis = invariant_basis(run.task, "transformer", family.layers, family.heads)
+    drawn = captured_by_chance(basis, lift(run.last).factored, draws=100)
+    return {
+        "run": run.run_id,
+        "step": coords["step"].values.tolist(),
+        "loss": coords["loss"].values.tolist(),
+        "rebuilt_loss": coords["rebuilt_loss"].values.tolist(),
+        "accuracy": _by(last["accuracy"], "kind"),
+        "rebuilt_accuracy": _by(last["rebuilt_accuracy"], "kind"),
+        "rebuilt_accuracy_at_start": _by(coords["rebuilt_accuracy"].isel(step=0), "kind"),
+        "captured": _by(last["captured"], "matrix"),
+        "captured_at_start": _by(coords["captured"].isel(step=0), "matrix"),
+        "chance": {block: drawn[block] for block in basis.blocks},
+        "logit_error": float(last["logit_error"]),
+        "lift_agreement": float(last["lift_agreement"]),
+        "function_error": _by(last["function_error"], "matrix"),
+        "attention_distance": _by(last["attention_distance"], "matrix"),
+        "right": _first_below(coords["loss"]),
+        "equivariant": _first_below(coords["rebuilt_loss"]),
+        "dim": basis.dim,
+    }
+
+
+def _by(values: xr.DataArray, dim: str) -> dict[str, float]:
+    """Name to value; what was not measured is left out."""
+    pairs = zip(values[dim].values.tolist(), values.values.tolist(), strict=True)
+    return {name: value for name, value in pairs if not np.isnan(value)}
+
+
+def _first_below(loss: xr.DataArray) -> int | None:
+    """The first kept step from which the loss stays below RIGHT; None where it never does."""
+    above = np.flatnonzero(~(loss.values < RIGHT))
+    after = above[-1] + 1 if len(above) else 0
+    return int(loss["step"].values[after]) if after < len(loss) else None
+
+
+def _from_zero(name: str, root: Path) -> dict[str, Any]:
+    setting = FROM_ZERO[name]
+    config = from_zero_config(setting)
+    run = train_many([config], root=root)[0]
+    task, family = cast(BlockList, run.task), cast(AttentionOnly, run.family)
+    coords = project(run).isel(run=0)
+    growth = growth_along(run, steps=_spread(run), samples=1000)
+    measured = run.metrics.dropna(subset=["validation_loss"]).iloc[-1]
+    small = config.replace(task=setting.small).task
+    depth = {"layers": family.layers, "heads": family.heads}
+    exact = exact_confinement(small, **depth).pivot(index="basis", columns="matrix", values="share")
+    sampled = gradient_confinement(task, batch_sizes=(500, 1000, 2000, 4000), **depth)
+    slopes = confinement_slopes(sampled).unstack()
+    orbits = task.program.few_orbits(FEW)
+    return {
+        "run": run.run_id,
+        "vocabulary": task.vocabulary,
+        "orbits": None if orbits is None else len(orbits),
+        "invariance": small.program.invariance(),
+        "dim": coords.sizes["coordinate"],
+        **depth,
+        "loss": float(measured["validation_loss"]),
+        "accuracy": float(measured["validation_accuracy"]),
+        "off_manifold": float(coords["off_manifold"][-1]),
+        "growth": {"step": growth.index.tolist(), "rate": growth.tolist()},
+        "exact_share": exact["all"].to_dict(),
+        "slope": slopes["all"].to_dict(),
+    }
+
+
+def _spread(run: Run, count: int = 6) -> list[int]:
+    """Kept steps from 16 on, evenly over them; before that hardly anything has moved."""
+    steps = [step for step in run.steps if step >= 16]
+    return [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, count).astype(int))]
