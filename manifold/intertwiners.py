@@ -135,12 +135,14 @@ def _residual(parts: Sequence[Part], inner: np.ndarray, outer: np.ndarray) -> fl
     """
     largest = 0.0
     for part in parts:
-        for here, there in zip(inner, outer, strict=True):
-            moved = np.tensordot(here, part.right, 1)
-            own = np.tensordot(part.right, moved, ((0, 2), (0, 2))) / part.right.shape[2]
-            off = moved - np.einsum("nrj,rs->nsj", part.right, own, optimize=True)
-            off_out = np.tensordot(there, part.left, 1)
-            off_out -= np.einsum("nri,rs->nsi", part.left, own, optimize=True)
-            most = sum(np.sqrt((o**2).sum((0, 1)).max()) for o in (off, off_out))
-            largest = max(largest, float(most) / np.sqrt(part.size))
-    return largest
+        moved = np.tensordot(inner, part.right, 1)
+        own = np.tensordot(moved, part.right, ((1, 3), (0, 2))) / part.right.shape[2]
+        off = _off(moved, part.right, own) + _off(np.tensordot(outer, part.left, 1), part.left, own)
+        largest = max(largest, off.max(initial=0.0) / np.sqrt(part.size))
+    return float(largest)
+
+
+def _off(moved: np.ndarray, frame: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Largest norm over copies of R F - F D, (g,); moved (g, n, s, j) = R F, own (g, s, r) = D."""
+    off = moved.transpose(0, 2, 1, 3) - np.tensordot(own, frame, (2, 1))
+    return np.sqrt((off**2).sum((1, 2)).max(1))

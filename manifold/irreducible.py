@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 
 import numpy as np
+from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 
 WORDS = 32
 """Random products in a generic element, beside the generators or subproducts they start from."""
@@ -61,7 +63,7 @@ class Part:
 class _Side:
     """One action in the eigenvectors of its X: vectors (n, m), eigenspace k is vectors[:, cuts[k]].
 
-    mixed: (2, m, m), A and B between them.
+    mixed: (4, m, m), A, B and their transposes, which are in the algebra too, between them.
     """
 
     vectors: np.ndarray
@@ -82,15 +84,10 @@ def irreducible_parts(
     never too few elements.
     """
     sides = _shared_eigenspaces(_generic_elements(actions, rng))
-    waiting, found = list(range(len(sides[0].cuts))), []
-    while waiting:
-        root, *waiting = waiting
-        members = _members(sides[0], root, waiting)
-        part = _part(sides, root, members)
-        if part is None:
-            return None
-        found.append(part)
-        waiting = sorted({*waiting} - {k for k, _ in members})
+    drawn = [_part(sides, links) for links in _linked(sides[0])]
+    found = [part for part in drawn if part is not None]
+    if len(found) < len(drawn):
+        return None
     return tuple(sorted(found, key=lambda part: (part.size, part.numbers, part.copies)))
 
 
@@ -99,14 +96,15 @@ def _generic_elements(actions: Sequence[np.ndarray], rng: np.random.Generator) -
 
     A word is one earlier word times another, so lengths grow linearly and rounding stays at some
     hundred units; X holds its inverse too. The first are the generators or, of many, random
-    subproducts (each a factor with probability 1/2, in random order): a word should move all.
+    subproducts (each a factor with probability 1/2, in random order), as a word should move much;
+    since subproducts may miss a generator, all are added as they are.
     """
     given = len(actions[0])
+    many = given > FEW
     orders = [rng.permutation(given)[rng.random(given) < 0.5] for _ in range(FEW)]
-    starts = orders if given > FEW else [[g] for g in range(given)]
-    many = WORDS if given else 0
-    picks = [rng.integers(0, len(starts) + t, 2) for t in range(many)]
-    weights = rng.standard_normal((3, len(starts) + many))
+    starts = orders if many else [[g] for g in range(given)]
+    picks = [rng.integers(0, len(starts) + t, 2) for t in range(WORDS if given else 0)]
+    weights = rng.standard_normal((3, len(starts) + len(picks) + many * given))
     weights /= np.abs(weights).sum(1, keepdims=True) + np.finfo(float).tiny
     found = []
     for action in actions:
@@ -114,6 +112,7 @@ def _generic_elements(actions: Sequence[np.ndarray], rng: np.random.Generator) -
         words = [reduce(np.matmul, action[start], np.eye(n)) for start in starts]
         for i, j in picks:
             words.append(words[i] @ words[j])
+        words.extend(action[: many * given])
         mixed = np.tensordot(weights, np.reshape(words, (len(words), n, n)), 1)
         mixed[0] = (mixed[0] + mixed[0].T) / 2
         found.append(mixed)
@@ -135,41 +134,57 @@ def _shared_eigenspaces(elements: Sequence[np.ndarray]) -> list[_Side]:
         kept = np.isin(own, shared)
         vectors = vectors[:, kept]
         ends = np.searchsorted(own[kept], shared, "right")
-        cuts = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
-        mixed = np.stack([vectors.T @ m @ vectors for m in mixed])
-        sides.append(_Side(vectors=vectors, cuts=cuts, mixed=mixed))
+        cuts = [slice(*ends) for ends in pairwise([0, *ends])]
+        a, b = (vectors.T @ m @ vectors for m in mixed)
+        sides.append(_Side(vectors=vectors, cuts=cuts, mixed=np.stack([a, b, a.T, b.T])))
     return sides
 
 
-def _members(side: _Side, root: int, waiting: Sequence[int]) -> list[tuple[int, int]]:
-    """(eigenspace, A or B) for those that A or B links to the root, by the stronger link."""
+def _linked(side: _Side) -> list[list[tuple[int, int, int]]]:
+    """Eigenspaces of each part as (k, from which it is reached, by which element), the root first.
+
+    Along the tree of strongest links: where generators act locally, eigenspaces are local too, and
+    most pairs are linked too weakly to tell from rounding.
+    """
+    starts = [cut.start for cut in side.cuts]
+    if not starts:
+        return []
+    squares = np.add.reduceat(np.add.reduceat(side.mixed**2, starts, 1), starts, 2)
+    strengths = np.sqrt(squares / np.diff([*starts, side.vectors.shape[1]]))
+    by = strengths.argmax(0)
+    strength = strengths.max(0)
+    near = np.divide(1, strength, out=np.zeros_like(strength), where=strength > SAME)
+    np.fill_diagonal(near, 0)
+    tree = minimum_spanning_tree(near)
     found = []
-    for k in waiting:
-        strengths = [np.linalg.norm(side.block(which, k, root)) for which in (0, 1)]
-        which = int(np.argmax(strengths))
-        width = side.cuts[root].stop - side.cuts[root].start
-        if strengths[which] > SAME * np.sqrt(width):
-            found.append((k, which))
+    _, roots = np.unique(connected_components(tree, directed=False)[1], return_index=True)
+    for root in roots:
+        order, before = breadth_first_order(tree, root, directed=False)
+        found.append([(root, root, 0), *((k, before[k], by[k, before[k]]) for k in order[1:])])
     return found
 
 
-def _part(sides: Sequence[_Side], root: int, members: Sequence[tuple[int, int]]) -> Part | None:
-    """The part of the root and its members; None where their sizes contradict each other."""
+def _part(sides: Sequence[_Side], links: Sequence[tuple[int, int, int]]) -> Part | None:
+    """The part on these eigenspaces; None where their dimensions contradict each other."""
+    root = links[0][0]
     units = _units([[side.block(which, root, root) for which in (0, 1)] for side in sides])
+    lines = _lines(units[0])
     frames = []
     for side, numbers in zip(sides, units, strict=True):
-        start = side.vectors[:, side.cuts[root]]
-        across = [start]
-        for k, which in members:
-            turn = side.block(which, k, root)
-            if turn.shape[0] != turn.shape[1]:
+        across = {root: side.vectors[:, side.cuts[root]]}
+        turns = {root: np.eye(across[root].shape[1])}
+        for k, before, which in links[1:]:
+            block = side.block(which, k, before)
+            if block.shape[0] != block.shape[1]:
                 return None
-            across.append(side.vectors[:, side.cuts[k]] @ _nearest_orthogonal(turn))
-        frames.append(np.stack([frame @ unit for frame in across for unit in numbers], axis=1))
-    lines = _lines(units[0])
-    if lines is None:
-        return None
-    return Part(right=frames[0] @ lines, left=frames[-1], numbers=len(units[0]))
+            turns[k] = _nearest_orthogonal(block) @ turns[before]
+            across[k] = side.vectors[:, side.cuts[k]] @ turns[k]
+        frames.append(np.stack([f @ unit for f in across.values() for unit in numbers], axis=1))
+    return (
+        None
+        if lines is None
+        else Part(right=frames[0] @ lines, left=frames[-1], numbers=len(units[0]))
+    )
 
 
 def _units(corners: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:

@@ -140,11 +140,13 @@ def test_parts_say_type_size_and_copies():
     assert [(p.size, p.copies, p.numbers) for p in turn.parts] == [(2, (1, 1), 2)]
 
 
-@pytest.mark.parametrize("count", [20, 40])
+@pytest.mark.parametrize("count", [10, 40, 80])
 def test_many_generators_that_each_move_little(count):
-    """Transpositions (i, i + 1): words must be long enough to move every point."""
+    """Transpositions (i, i + 1), then changes of one sign: nothing but all of them will do."""
     rows = [[*range(i), i + 1, i, *range(i + 2, count)] for i in range(count - 1)]
-    assert commutant(matrices(np.array(rows))).dim == 2
+    assert commutant(hidden(matrices(np.array(rows)))).dim == 2
+    signs = np.array([np.diag(1 - 2 * row) for row in np.eye(count)])
+    assert commutant(hidden(signs)).dim == count
 
 
 def test_a_large_commutant_needs_no_more_room_than_its_matrices():
