@@ -60,7 +60,16 @@ def test_the_rooms_share_one_parent_when_installed(tmp_path):
 @pytest.mark.parametrize(("folder", "mapping"), [("tasks", "TASKS"), ("families", "FAMILIES")])
 def test_one_file_and_one_line_for_each_plugin(folder, mapping):
     module = importlib.import_module(f"training.{folder}")
-    shared = {"__init__", "base", "block_list", "kernels", "orbits", "positions", "program"}
+    shared = {
+        "__init__",
+        "attention",
+        "base",
+        "block_list",
+        "kernels",
+        "orbits",
+        "positions",
+        "program",
+    }
     shared |= {"layouts", "products", "sequence_order", "sequence_pool", "state_tracking"}
     files = {path.stem for path in (ROOT / "training" / folder).glob("*.py")} - shared
     assert files == set(getattr(module, mapping))

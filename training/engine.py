@@ -91,6 +91,12 @@ def _try_out(config: RunConfig) -> None:
             raise ValueError(
                 f"task {task}: its {name} supervises no token, so nothing can be learnt"
             )
+    hidden = (first.positions < 0).any() or (held_out.positions < 0).any()
+    if hidden and not getattr(config.family, "hides", False):
+        raise ValueError(
+            f"family {type(config.family).__name__} reads every token and cannot leave out the"
+            f" padding that {task} hides; allowed: a transformer, or the layout without _masked"
+        )
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"device got {config.device!r}, but torch sees no CUDA; allowed: cpu")
 

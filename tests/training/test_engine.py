@@ -228,6 +228,15 @@ def test_one_thread_within_and_as_before_after(tmp_path):
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.parametrize("family", [DENSE, LSTM, MAMBA], ids=lambda family: family["name"])
+def test_who_reads_every_token_cannot_leave_out_hidden_padding(family, tmp_path):
+    hidden = TASK | {"layout": "right_aligned_masked"}
+    with pytest.raises(ValueError, match="cannot leave out the padding"):
+        train(config(family=family, task=hidden), root=tmp_path)
+    assert not any(tmp_path.iterdir())
+    train(config(family=TRANSFORMER, task=hidden, steps=2), root=tmp_path)
+
+
 def test_what_the_task_cannot_give_is_refused_before_a_folder_exists(tmp_path):
     recall = {"name": "associative_recall", "n_blocks": 2, "n_common": 4, "n_rare": 4}
     recall |= {"track_slots": 3, "f_r": 0.4, "f_v": 0.4}

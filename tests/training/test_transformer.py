@@ -1,5 +1,6 @@
 """The transformer against a slow reference, one sample and one head at a time; its laws."""
 
+import dataclasses
 import itertools
 import math
 
@@ -214,6 +215,30 @@ def test_logits_at_some_tokens_are_those_of_all(family):
         torch.autograd.grad((v * slope).sum(), list(stacked.values())) for v in (some, expected)
     ]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize("layout", ["aligned_masked", "right_aligned_masked"])
+def test_hidden_padding_might_as_well_not_be_there(family, layout):
+    """Logits are those of the sequence without it, whichever way they are computed."""
+    task = dataclasses.replace(TASK, layout=layout)
+    batch = task.evaluation(seed=0, size=8)
+    assert (batch.positions < 0).any(1).any()
+    params = random_params(family)
+    tokens, places = torch.as_tensor(batch.tokens), torch.as_tensor(batch.positions)
+    logits = family.forward(params, tokens, places)
+    hooked = family.forward(params, tokens, places, lambda name, x: x)
+    stacked = {name: value[None] for name, value in params.items()}
+    at = (torch.arange(8)[:, None] * task.time + torch.tensor([task.time - 2, task.time - 1])).view(
+        1, -1
+    )
+    some = family.forward_at(stacked, tokens[None], places[None], at)[0, 0]
+    for row, (t, p) in enumerate(zip(tokens, places, strict=True)):
+        kept = p >= 0
+        alone = family.forward(params, t[kept][None], p[kept][None])[0]
+        torch.testing.assert_close(logits[row, kept], alone)
+        torch.testing.assert_close(hooked[row, kept], alone)
+        torch.testing.assert_close(some[2 * row : 2 * row + 2], logits[row, -2:])
 
 
 def test_the_bias_of_the_keys_has_no_gradient_but_with_rotary_positions():

@@ -32,8 +32,9 @@ class Family(Protocol):
     and `forward_at(params, tokens, positions, at)`, the logits (K, 1, count, vocabulary) at the
     tokens `at` (K, count) of each member's batch * time, equally many of each sequence in turn:
     used where few are supervised.
-    It may say with `any_length` whether it takes sequences longer than its task's; one that does
-    not say is taken not to.
+    It may say with `hides` that a token with position id -1 is hidden from all others; training
+    refuses tasks with such tokens otherwise. It may say with `any_length` whether it takes
+    sequences longer than its task's; one that does not say is taken not to.
     """
 
     @property

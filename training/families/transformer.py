@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from training.families.attention import attend_at, rows_at, seen_by
 from training.families.base import Params, Tap, lookup, no_tap, read_out
-from training.families.kernels import attend, normalise
+from training.families.kernels import normalise
 from training.families.positions import rotate, rotation, sinusoids
 from training.tasks.base import Task
 
@@ -44,7 +45,8 @@ class Transformer:
     (theory section 3) is exact. Scores are q.k / sqrt(head dimension). b_K adds the same to all
     scores of a query and so changes nothing, but with rotary positions: its gradient is 0, and set
     to 0 here, since Adam would blow its rounding up to a random walk. With init_std 0.02 and
-    gelu_new this is GPT-2 with an untied head, its start included.
+    gelu_new this is GPT-2 with an untied head, its start included. A token with position id -1 is
+    seen by itself alone.
     """
 
     layers: int
@@ -84,6 +86,11 @@ class Transformer:
     @property
     def frozen(self) -> tuple[str, ...]:
         return ()
+
+    @property
+    def hides(self) -> bool:
+        """Tokens with position id -1 are hidden from the others."""
+        return True
 
     @property
     def any_length(self) -> bool:
@@ -126,6 +133,8 @@ class Transformer:
     def _logits(
         self, params: Params, tokens: Tensor, positions: Tensor, tap: Tap, at: Tensor | None
     ) -> Tensor:
+        seen = seen_by(positions, params["embed.W_E"].dtype)
+        positions = positions.clamp(min=0)
         x = tap("hook_embed", lookup(params["embed.W_E"], tokens))
         if self.positions == "learned":
             x = x + tap("hook_pos_embed", lookup(params["pos_embed.W_pos"], positions))
@@ -139,7 +148,7 @@ class Transformer:
             block = f"blocks.{layer}."
             x = tap(block + "hook_resid_pre", x)
             here = at if layer == self.layers - 1 else None
-            x = _rows(x, here) + self._attention(params, block, x, turn, tap, here)
+            x = rows_at(x, here) + self._attention(params, block, x, turn, seen, tap, here)
             if self.mlp:
                 x = tap(block + "hook_resid_mid", x)
                 x = x + self._mlp(params, block, x, tap)
@@ -213,6 +222,7 @@ class Transformer:
         block: str,
         x: Tensor,
         turn: tuple[Tensor, Tensor] | None,
+        seen: Tensor,
         tap: Tap,
         at: Tensor | None,
     ) -> Tensor:
@@ -229,42 +239,25 @@ class Transformer:
         merged, bias = self._folded(params, block + "ln1", merged, bias)
         n, d, shape = self._norm(x), self.width, (self.heads, self.width // self.heads)
         b_q, b_kv = (None, None) if bias is None else (bias[..., :d], bias[..., d:])
-        q = _linear(_rows(n, at), merged[..., :d], b_q).unflatten(-1, shape)
+        q = _linear(rows_at(n, at), merged[..., :d], b_q).unflatten(-1, shape)
         kv = _linear(n, merged[..., d:], b_kv).unflatten(-1, (2, *shape))
         write = params[f"{name}W_O"]
         bias = params[f"{name}b_O"] if self._biased else None
         if tap is no_tap:
-            z = self._attend(q, kv, turn, at)
+            z = attend_at(q, kv, turn, seen, at)
             return _linear(z.flatten(-2), write.flatten(-3, -2), bias)
         k, v = kv.unbind(-3)
-        z = self._pattern_by_pattern(name, (q, k, v), turn, tap)
+        z = self._pattern_by_pattern(name, (q, k, v), turn, seen, tap)
         out = tap(f"{name}hook_result", torch.einsum("...bthe,...hed->...bthd", z, write))
         out = out.sum(-2) if bias is None else out.sum(-2) + _spread(bias)
         return tap(block + "hook_attn_out", out)
-
-    def _attend(
-        self, q: Tensor, kv: Tensor, turn: tuple[Tensor, Tensor] | None, at: Tensor | None
-    ) -> Tensor:
-        time = kv.shape[-4]
-        seen = kv.new_ones(time, time).tril()
-        if turn is not None:
-            k, v = kv.unbind(-3)
-            kv = torch.stack([rotate(k, turn), v], dim=-3)
-            if at is not None:
-                cos, sin = (_rows(each.squeeze(-2), at).unsqueeze(-2) for each in turn)
-                turn = cos, sin
-            q = rotate(q, turn)
-        flat = kv.reshape(-1, *kv.shape[-4:])
-        rows = q.reshape(len(flat), -1, *q.shape[-2:])
-        if at is not None:
-            seen = seen[at.view(len(flat), -1) % time]
-        return attend(rows, flat, seen).view(q.shape)
 
     def _pattern_by_pattern(
         self,
         name: str,
         qkv: tuple[Tensor, Tensor, Tensor],
         turn: tuple[Tensor, Tensor] | None,
+        seen: Tensor,
         tap: Tap,
     ) -> Tensor:
         """As `attend`, with every value handed to its hook."""
@@ -274,9 +267,8 @@ class Transformer:
             k = tap(f"{name}hook_rot_k", rotate(k, turn))
         q, k, v = (side.transpose(-3, -2) for side in (q, k, v))
         scores = q @ k.mT * q.shape[-1] ** -0.5
-        time = q.shape[-2]
-        future = torch.ones(time, time, dtype=torch.bool, device=q.device).triu(1)
-        scores = tap(f"{name}hook_attn_scores", scores.masked_fill(future, -torch.inf))
+        hidden = (seen == 0).unsqueeze(-3)
+        scores = tap(f"{name}hook_attn_scores", scores.masked_fill(hidden, -torch.inf))
         pattern = tap(f"{name}hook_pattern", scores.softmax(-1))
         return tap(f"{name}hook_z", (pattern @ v).transpose(-3, -2))
 
@@ -295,16 +287,6 @@ class Transformer:
 def _spread(vector: Tensor) -> Tensor:
     """A parameter vector (..., width) set against (..., batch, time, width)."""
     return vector.unsqueeze(-2).unsqueeze(-2)
-
-
-def _rows(x: Tensor, at: Tensor | None) -> Tensor:
-    """The tokens `at` (K, count) of x (K, batch, time, width), (K, 1, count, width); None: all."""
-    if at is None:
-        return x
-    members, batch, time, width = x.shape
-    first = torch.arange(members, device=x.device).unsqueeze(-1) * (batch * time)
-    found = x.reshape(-1, width).index_select(0, (at + first).flatten())
-    return found.view(members, 1, -1, width)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -10,7 +10,12 @@ import numpy as np
 from training.tasks.base import IGNORE, Batch, generator
 
 FORMATS = ("outcome", "cot", "acot")
-LAYOUTS = ("usual", "aligned", "right_aligned", "random_offset")
+LAYOUTS = (
+    *("usual", "aligned", "right_aligned", "random_offset"),
+    *("aligned_masked", "right_aligned_masked"),
+)
+ABSENT = -1
+"""Position id of a token that no other may attend to."""
 
 _OFFSET = 5
 
@@ -28,7 +33,7 @@ class Layout:
 
     def first(self, n: int) -> int:
         """Place of the first input."""
-        return self.reach - n if self.layout == "right_aligned" else 0
+        return self.reach - n if self.layout.startswith("right_aligned") else 0
 
     def equals(self, n: int) -> int:
         """Place of "="."""
@@ -47,6 +52,11 @@ class Layout:
         return self.equals(n) + np.arange(1 if self.format == "outcome" else n)
 
     @property
+    def masked(self) -> bool:
+        """Whether padding is hidden from the other tokens."""
+        return self.layout.endswith("_masked")
+
+    @property
     def n_positions(self) -> int:
         drift = self.reach if self.layout == "random_offset" else 0
         return self.span(self.reach) + drift
@@ -59,7 +69,7 @@ class Places:
     shown, asked (lengths, time): which column of [R inputs, R states, "=", padding, nothing] is
     the token, or the target, at each place. inputs (lengths, R): places of the inputs, 0 where
     there is none. step (lengths, time): k where the state after k inputs is predicted, else 0.
-    final (lengths,): place of the last prediction.
+    final (lengths,): place of the last prediction. masked: as in `Layout`.
     """
 
     shown: np.ndarray
@@ -67,6 +77,7 @@ class Places:
     inputs: np.ndarray
     step: np.ndarray
     final: np.ndarray
+    masked: bool
 
 
 @lru_cache(maxsize=64)
@@ -89,7 +100,9 @@ def places(layout: Layout, lengths: tuple[int, ...]) -> Places:
         asked[row, steps] = most + answered
         step[row, steps] = answered + 1
     final = np.array([layout.steps(n)[-1] for n in lengths])
-    return Places(shown=shown, asked=asked, inputs=inputs, step=step, final=final)
+    return Places(
+        shown=shown, asked=asked, inputs=inputs, step=step, final=final, masked=layout.masked
+    )
 
 
 def lay(
@@ -113,6 +126,8 @@ def lay(
     positions[:] = np.arange(tokens.shape[1])
     if offset is not None:
         positions += offset[:, None]
+    if place.masked:
+        positions[tokens == n_elements + 1] = ABSENT
     targets = np.take_along_axis(source, place.asked[kind], axis=1)
     return Batch(tokens=tokens, positions=positions, targets=targets, kind=kind)
 

@@ -42,11 +42,13 @@ class StateTracking(Group):
       aligned        inputs at 0..n-1, padding up to L-1, "=" at L whatever n, the chain after it.
                      (acot has neither "=" nor chain, so it cannot be aligned.)
       right_aligned  padding first, inputs at L-n..L-1, "=" at L, the chain after it;
+      aligned_masked, right_aligned_masked  the same, and the padding is hidden: its position id is
+                     -1, and no other token attends to it;
       random_offset  as usual, and position ids start at an offset, uniform on 0..L, which is a
                      fixed function of the sequence.
-    Elsewhere a position's id is its place in the sequence. Padding is a token that may be attended
-    to and is never scored; after the last token it fills sequences up to `time` and a causal model
-    cannot see it.
+    Elsewhere a position's id is its place in the sequence. Padding is a token that, unless masked,
+    may be attended to, and is never scored; after the last token it fills sequences up to `time`,
+    and a causal model cannot see it there.
 
     distribution: how lengths are mixed in the training set. uniform: each row's length is uniform
         among those that are not used up; short_to_long: each length used up before the next.
@@ -258,7 +260,7 @@ def _problems(task: StateTracking) -> Iterator[str]:
     for name, allowed in choices.items():
         if getattr(task, name) not in allowed:
             yield f"{name}: got {getattr(task, name)!r}, allowed {', '.join(allowed)}"
-    if task.format == "acot" and task.layout == "aligned":
+    if task.format == "acot" and task.layout in ("aligned", "aligned_masked"):
         yield "layout: acot has no '=' and no chain to align; allowed the other layouts"
     if task.validation_size < 1:
         yield f"validation_size: got {task.validation_size}, allowed 1 or more"
