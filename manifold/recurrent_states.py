@@ -73,7 +73,7 @@ class RecurrentStates:
         """
         task = self.task
         first = np.zeros_like(used)
-        if task.layout == "right_aligned":
+        if task.layout.startswith("right_aligned"):
             first = task.reach - length
         last = first + used - 1
         time = int(last.max()) + 1
