@@ -13,8 +13,7 @@ from scipy.integrate import solve_ivp
 from manifold.basis import Basis
 from manifold.grams import GramModel, Sequences
 from manifold.invariant import four_coordinates, frame_projector, invariant_basis
-from manifold.population import Population, population
-from training.tasks.associative_recall import AssociativeRecall
+from manifold.population import Population, movable, population
 from training.tasks.base import Task
 from training.tasks.program import merge
 
@@ -31,14 +30,15 @@ class ReducedField:
     (mass) matrix makes this the flow of the full matrices restricted to the manifold, not
     gradient descent on c, whose time differs by a factor of order N.
 
-    task: with the query's f_r and f_v of this field; the distractors' are stated apart.
+    task: one with a program of draws; with the query's f_r and f_v of this field where it has
+    them, the distractors' stated apart.
     """
 
-    task: AssociativeRecall
+    task: Any
     basis: Basis = field(repr=False)
     names: tuple[str, ...]
     population: Population = field(repr=False)
-    _query: tuple[float, float]  # f_r, f_v
+    _query: Mapping[str, float]  # f_r and f_v, or nothing
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -62,21 +62,27 @@ class ReducedField:
     @property
     def weights(self) -> np.ndarray:
         """Weight of each sequence of the population, (S,)."""
-        return self.population.weights(*self._query)
+        return self.population.weights(**self._query)
 
     def at(self, **query: float) -> ReducedField:
         """The field at another f_r or f_v of the query; distractors, sequences and basis stay."""
-        unknown = set(query) - {"f_r", "f_v"}
-        if unknown:
-            raise ValueError(f"a field moves along f_r and f_v; got {', '.join(sorted(unknown))}")
+        self._check(*query)
         task = replace(self.task, **query)
-        return replace(self, task=task, _query=(task.f_r, task.f_v))
+        return replace(self, task=task, _query={**self._query, **query})
 
     def extended(self, parameter: str, value: float) -> ReducedField:
         """As `at`, without its range: weights are polynomials, so Newton may step past 0 and 1."""
-        names = ("f_r", "f_v")
-        query = [value if n == parameter else q for n, q in zip(names, self._query, strict=True)]
-        return replace(self, _query=(query[0], query[1]))
+        self._check(parameter)
+        return replace(self, _query={**self._query, parameter: value})
+
+    def _check(self, *parameters: str) -> None:
+        unknown = sorted(set(parameters) - set(self._query))
+        if unknown:
+            known = " and ".join(self._query) or "no statistic of its data"
+            raise ValueError(
+                f"the field of {type(self.task).__name__} moves along {known}; "
+                f"got {', '.join(unknown)}"
+            )
 
     def loss(self, c: np.ndarray) -> float:
         """Mean cross-entropy of the answer, nats."""
@@ -95,15 +101,17 @@ class ReducedField:
         """d flow / d c, (dim, dim) = -Gram^+ Hessian - lambda; about 2 dim gradients of work."""
         model, weights = self._model(self.weights)
         curvature = model.hessian(self._point(c), weights)
-        return -self.basis.raise_index(curvature) - weight_decay * np.eye(self.dim)
+        # rows are raised, and the Hessian is symmetric: the transpose has the velocities in columns
+        return -self.basis.raise_index(curvature).T - weight_decay * np.eye(self.dim)
 
     def parameter_derivative(self, c: np.ndarray, parameter: str) -> np.ndarray:
         """d flow / d parameter, (dim,), of "f_r" or "f_v" of the query, or "weight_decay"."""
         if parameter == "weight_decay":
             return -self._point(c)
-        if parameter not in ("f_r", "f_v"):
-            raise ValueError(f"parameter is {parameter!r}; f_r, f_v or weight_decay")
-        slope = self.population.slope(parameter, *self._query)
+        if parameter not in self._query:
+            allowed = ", ".join([*self._query, "weight_decay"])
+            raise ValueError(f"parameter is {parameter!r}; allowed: {allowed}")
+        slope = self.population.slope(parameter, **self._query)
         return -self.basis.raise_index(self._gradient(c, slope))
 
     def integrate(
@@ -157,11 +165,12 @@ class ReducedField:
         rows, point = {}, self._point(c)
         for kind, index in zip(self.task.kinds, range(len(self.task.kinds)), strict=True):
             people = self.population
-            if kind == "iwl":
+            if kind == "iwl" and self._query:
                 people = self._without_context()
             if people is None or not (people.kind == index).any():
                 continue
-            weights = people.weights(*_CONDITION[kind]) * (people.kind == index)
+            chosen = _CONDITION[kind] if self._query else {}
+            weights = people.weights(**chosen) * (people.kind == index)
             model, active = self._model(weights, people)
             rows[kind] = {
                 "loss": float(model.losses(point) @ active),
@@ -180,7 +189,7 @@ class ReducedField:
         model, group = self._merged(self.population.sequences)
         losses, flows = [], []
         for _ in range(resamples):
-            weights = self.population.resampled(rng).weights(*self._query)
+            weights = self.population.resampled(rng).weights(**self._query)
             weights = np.bincount(group, weights=weights, minlength=model.count)
             losses.append(model.losses(point) @ weights)
             flows.append(self.basis.raise_index(model.gradient(point, weights)))
@@ -242,11 +251,11 @@ class ReducedField:
         return self._cache["iwl"]
 
 
-_CONDITION: Mapping[str, tuple[float, float]] = {
-    "rare": (1.0, 0.0),
-    "match": (0.0, 0.0),
-    "mismatch": (0.0, 1.0),
-    "iwl": (0.0, 0.0),
+_CONDITION: Mapping[str, dict[str, float]] = {
+    "rare": {"f_r": 1.0, "f_v": 0.0},
+    "match": {"f_r": 0.0, "f_v": 0.0},
+    "mismatch": {"f_r": 0.0, "f_v": 1.0},
+    "iwl": {"f_r": 0.0, "f_v": 0.0},
 }
 """The query's f_r and f_v under which every sequence is of one kind."""
 
@@ -261,7 +270,7 @@ def reduced_field(
     samples: str | int | None = "auto",
     seed: int = 0,
 ) -> ReducedField:
-    """The field of a task on its invariant manifold.
+    """The field of a task of the block-list class on its invariant manifold.
 
     coordinates: "all", the exact commutant of `family`, `layers` and `heads`; "four", the summary
     alpha, beta, gamma, delta; or a Basis of one's own, which carries family, layers and heads.
@@ -269,12 +278,13 @@ def reduced_field(
     sequences; None, exact however many there are; an int, a sample of that size. Samples hold
     each query kind equally often, weighted by its probability; they are a function of `seed`.
     """
-    if not isinstance(task, AssociativeRecall):
+    known: Any = task
+    if not hasattr(task, "program"):
         raise ValueError(
-            f"reduced_field needs a task with a program of orbits (associative_recall), "
+            f"reduced_field needs a task with a program of orbits (those of the block-list class), "
             f"got {type(task).__name__}"
         )
-    resolved = replace(task, **{**asdict(task), **task.program.parameters})
+    resolved = replace(known, **{**asdict(known), **known.program.parameters})
     if isinstance(coordinates, Basis):
         basis, names = coordinates, coordinates.names
     elif coordinates == "all":
@@ -295,5 +305,5 @@ def reduced_field(
         basis=basis,
         names=names,
         population=sequences,
-        _query=(resolved.f_r, resolved.f_v),
+        _query={name: resolved.program.parameters[name] for name in movable(resolved)},
     )

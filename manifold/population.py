@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from manifold.grams import Sequences
 from training.groups import relabel
-from training.tasks.associative_recall import AssociativeRecall
 from training.tasks.program import Orbits, merge
 
 FEW = 20_000
@@ -16,18 +16,20 @@ FEW = 20_000
 SAMPLE = 6_000
 """Sequences of each query kind together that "auto" draws where there are more."""
 QUERY = ("f_r", "f_v")
-"""What a field can be moved along: the query's statistics. Distractors stay."""
+"""What a field can be moved along, where a task has them: the query's statistics. Distractors
+stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Population:
-    """Sequences up to renaming, at one placement, with weights that depend on the query's f_r, f_v.
+    """Sequences up to renaming, at one placement, with weights that depend on the query's f_r, f_v
+    where the task has them.
 
     kind (S,): index into the task's kinds. share (S,): probability within its kind, when sampled.
     orbits: the exact weights; None when sampled. drawn: sequences sampled; 0 when exact.
     """
 
-    task: AssociativeRecall
+    task: Any
     sequences: Sequences
     kind: np.ndarray
     share: np.ndarray
@@ -38,18 +40,19 @@ class Population:
     def exact(self) -> bool:
         return self.orbits is not None
 
-    def weights(self, f_r: float, f_v: float) -> np.ndarray:
-        """Weight of each sequence, (S,); they sum to 1."""
+    def weights(self, **query: float) -> np.ndarray:
+        """Weight of each sequence, (S,), at these f_r and f_v; they sum to 1."""
         if self.orbits is not None:
-            return self.orbits.weights(f_r=f_r, f_v=f_v)
-        chance = self.task.kind_probabilities(f_r, f_v)
+            return self.orbits.weights(**query)
+        if not query:
+            return self.share
+        chance = self.task.kind_probabilities(**query)
         each = np.array([chance.get(kind, 0.0) for kind in self.task.kinds])
         return each[self.kind] * self.share
 
-    def slope(self, parameter: str, f_r: float, f_v: float) -> np.ndarray:
+    def slope(self, parameter: str, **query: float) -> np.ndarray:
         """d weights / d parameter, (S,): exact, since weights are linear in f_r and in f_v."""
-        here = {"f_r": f_r, "f_v": f_v}
-        return self.weights(**{**here, parameter: 1.0}) - self.weights(**{**here, parameter: 0.0})
+        return self.weights(**{**query, parameter: 1.0}) - self.weights(**{**query, parameter: 0.0})
 
     def resampled(self, rng: np.random.Generator) -> Population:
         """A bootstrap draw of the sample, each kind as often as before; itself when exact."""
@@ -64,11 +67,17 @@ class Population:
         return replace(self, share=share)
 
 
-def population(task: AssociativeRecall, samples: str | int | None, seed: int) -> Population:
+def movable(task: Any) -> tuple[str, ...]:
+    """The data statistics along which the task's population can be moved: f_r and f_v, or none."""
+    return tuple(name for name in QUERY if name in task.program.parameters)
+
+
+def population(task: Any, samples: str | int | None, seed: int) -> Population:
     """All orbits when samples is None, or "auto" and they are at most FEW; else a sample.
 
-    An int, or SAMPLE under "auto": so many sequences, the same number of each query kind, so that
-    the field stays a smooth function of the query's f_r and f_v. Equal ones are merged.
+    Of a task with a program. An int, or SAMPLE under "auto": so many sequences, the same number of
+    each query kind, so that the field stays a smooth function of the query's f_r and f_v. Equal
+    ones are merged.
     """
     if samples == "auto" or samples is None:
         orbits = task.program.few_orbits(FEW if samples == "auto" else None)
@@ -82,7 +91,7 @@ def population(task: AssociativeRecall, samples: str | int | None, seed: int) ->
     return _sample(task, samples, seed)
 
 
-def _exact(task: AssociativeRecall, orbits: Orbits) -> Population:
+def _exact(task: Any, orbits: Orbits) -> Population:
     return Population(
         task=task,
         sequences=Sequences(tokens=orbits.tokens, target=orbits.target, positions=orbits.positions),
@@ -93,9 +102,8 @@ def _exact(task: AssociativeRecall, orbits: Orbits) -> Population:
     )
 
 
-def _sample(task: AssociativeRecall, samples: int, seed: int) -> Population:
-    kinds = ["rare"] * (task.n_rare > 1) + ["match"] * (task.n_common > 1)
-    kinds += ["mismatch"] * (task.n_common > 3)
+def _sample(task: Any, samples: int, seed: int) -> Population:
+    kinds = _drawn_kinds(task)
     each = -(-samples // len(kinds))
     batches = [task.evaluation(seed, each, kind=kind) for kind in kinds]
     rows = np.concatenate([np.column_stack([b.tokens, b.targets[:, -1]]) for b in batches])
@@ -114,3 +122,11 @@ def _sample(task: AssociativeRecall, samples: int, seed: int) -> Population:
         orbits=None,
         drawn=each * len(kinds),
     )
+
+
+def _drawn_kinds(task: Any) -> list[str]:
+    """The kinds that the task draws itself; without statistics of the query there is one."""
+    if not movable(task):
+        return [task.kinds[0]]
+    kinds = ["rare"] * (task.n_rare > 1) + ["match"] * (task.n_common > 1)
+    return kinds + ["mismatch"] * (task.n_common > 3)
