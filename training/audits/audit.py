@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from training.audits.finding import Finding
-from training.audits.records import records, seed_comparisons
+from training.audits.records import nameless, records, seed_comparisons
 from training.audits.series import Series, foreign
-from training.audits.weights import recorded_duplicates, weights
+from training.audits.weights import recorded_duplicates, step_alone, weights
 from training.config import SCHEMA_VERSION
 from training.run import CONFIG, Run, open_run, run_folders
 
@@ -61,6 +62,13 @@ def audit(folder: str | Path, *, read_weights: bool = True) -> Audit:
         runs.append(run)
         series.append(Series.of(run))
         findings += records(run)
+    for path in nameless(folder):
+        message = (
+            "is missing, so its steps are looked at as those of a stranger; restore it (another"
+            " seed's differs in the seeds and the run_id), or delete the folder"
+        )
+        findings.append(Finding.at("missing", None, path / CONFIG, message))
+        series += foreign(path)
     series = series or foreign(folder)
     if not findings and not any(each.files for each in series):
         raise ValueError(
@@ -83,3 +91,21 @@ def audit(folder: str | Path, *, read_weights: bool = True) -> Audit:
         descent=judged,
         findings=tuple(findings),
     )
+
+
+def audit_read(runs: Iterable[Run], steps: Sequence[int] | None = None) -> tuple[Finding, ...]:
+    """What is wrong with what an analysis is about to read, cheaply; nothing is raised or blocked.
+
+    The small files of the runs (milliseconds each), and of every given step that is kept, the hash
+    and whether all is finite (it is read once for it). steps: those that will be read; None for
+    none of the weights. Runs that differ in their seeds alone are compared with each other.
+    """
+    found: list[Finding] = []
+    known = list(runs)
+    for run in known:
+        found += records(run)
+        found += recorded_duplicates(run)
+        series = Series.of(run)
+        for step in sorted({*(steps or ())} & series.files.keys()):
+            found += step_alone(series, step)
+    return (*found, *seed_comparisons(known))

@@ -5,15 +5,41 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from training.audits.finding import Finding
 from training.checkpoint import META, read_json
 from training.resume import ENDED
-from training.run import METRICS, STATUS, Run, kept_steps, read_rows, state_of
+from training.run import (
+    CHECKPOINTS,
+    CONFIG,
+    METRICS,
+    STATUS,
+    Run,
+    kept_steps,
+    read_rows,
+    state_of,
+)
 
 REDO = "restore the file that belongs there, or delete the run and train it again"
+LOST = {
+    METRICS: ", or delete the run and train it again: its evaluations are lost",
+    STATUS: ", or train the same configuration again: it goes on from the last step",
+}
+"""What to do where a file is gone, which no run goes without from its first step on."""
 MADE = (("mixed_threads", "torch_threads"), ("mixed_versions", "versions"))
+
+
+def nameless(folder: Path, depth: int = 3) -> Iterator[Path]:
+    """Folders in which a run kept steps, but whose config.json is gone: they look like no run."""
+    if kept_steps(folder):
+        if not (folder / CONFIG).is_file():
+            yield folder
+    elif depth and folder.is_dir():
+        for entry in sorted(folder.iterdir()):
+            if entry.is_dir() and entry.name != CHECKPOINTS:
+                yield from nameless(entry, depth - 1)
 
 
 def records(run: Run) -> Iterator[Finding]:
@@ -30,6 +56,10 @@ def records(run: Run) -> Iterator[Finding]:
             message = f"step {after} comes after step {before}; sort the rows, or train it again"
             yield Finding.at("out_of_order", after, run.path / METRICS, message)
     kept = kept_steps(run.path)
+    for name in (METRICS, STATUS) if kept else ():
+        if not (run.path / name).exists():
+            message = "is missing, though steps are kept; restore it" + LOST[name]
+            yield Finding.at("missing", None, run.path / name, message)
     if ended:
         yield from _ends(run, kept, status)
     made: dict[str, tuple[Any, int]] = {}

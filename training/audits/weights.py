@@ -62,6 +62,21 @@ def weights(series: Series) -> tuple[list[Finding], bool]:
     return [*found, *same, *more], judged
 
 
+def step_alone(series: Series, step: int) -> Iterator[Finding]:
+    """Findings in one step of a run for itself: unreadable, not of its hash, not finite."""
+    file = series.files[step][0]
+    try:
+        arrays = series.load(step)
+    except ValueError as error:
+        yield Finding.at("unreadable", step, file, f"{error}; {RESTORE}")
+        return
+    bad = _not_finite(arrays)
+    if bad:
+        yield Finding.at("not_finite", step, file, f"NaN or infinity in {bad}; leave this step out")
+    if series.run:
+        yield from _against_meta(series.run, step, file, arrays_hash(arrays))
+
+
 def _tensors(
     step: int, file: Path, arrays: Mapping[str, np.ndarray], sampler: Sampler
 ) -> Iterator[Finding]:
