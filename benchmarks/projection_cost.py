@@ -61,7 +61,8 @@ for order in {orders}:
     taken = time.perf_counter() - start
     left_out = basis.left_out(free)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(order, basis.dim, lifted, made, taken, left_out["W4"], left_out["Wbar"], before * 1024, peak)
+    shares = left_out["W4"], left_out["Wbar"]
+    print(order, basis.dim, lifted, made, taken, *shares, before * 1024, peak)
 """
 
 

@@ -60,7 +60,8 @@ def function_agreement(
         apart = (pattern - changed).abs().sum(-1)[..., used] / 2
         distance[block] = apart.mean((-2, -1)).numpy()
         x = torch.cat([x, *(pattern @ x.unsqueeze(-4)).unbind(-4)], dim=-1)
-    logits = [x[..., supervised, :] @ side[READOUT].mT for side in (own, other)]
+    token = torch.from_numpy(np.array(basis.frame[:n, :n]))
+    logits = [x[..., supervised, :] @ (token @ side[READOUT]).mT for side in (own, other)]
     error[READOUT] = _relative(*(side - side.mean(-1, keepdim=True) for side in logits), over=2)
     return Agreement(error=error, distance=distance)
 

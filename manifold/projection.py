@@ -14,14 +14,16 @@ from manifold.chance import expected_by_chance
 from manifold.effective import effective_matrices, frame_of, remove_gauge
 from manifold.function_space import function_agreement
 from manifold.invariant import invariant_basis
-from manifold.lift import SEQUENCES, arrays, lift
+from manifold.lift import arrays, lift
 from manifold.rebuild import run_matrices, score
 from training.checkpoint import Checkpoint
 from training.run import Run
 
 Progress = Callable[[int, int], None]
 """progress(checkpoints done, checkpoints in all)."""
-TOGETHER = 2**23
+SEQUENCES = 512
+"""Held-out sequences that rebuilt models are run on."""
+TOGETHER = 2**24
 """Numbers of the largest array of activations: as many checkpoints at once as stay below."""
 
 SHARE = {"units": "share of the squared Frobenius norm"}

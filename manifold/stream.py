@@ -66,16 +66,18 @@ class Stream:
         rows = torch.from_numpy(self.rows)
         x = rows[..., tokens, :] + rows[..., self.vocabulary + positions, :]
         time = tokens.shape[1]
-        future = torch.ones(time, time, dtype=torch.bool).triu(1)
-        for layer in self.layers:
-            query, key, value = (
-                x.unsqueeze(-4) @ torch.from_numpy(side).unsqueeze(-3)  # (.., heads, batch, T, k)
-                for side in (layer.query, layer.key, layer.value)
-            )
-            pattern = (query @ key.mT).masked_fill(future, -torch.inf).softmax(-1)
-            written = pattern @ value @ torch.from_numpy(layer.write).unsqueeze(-3)
-            x = _affine(x + written.sum(-4), layer.after)
-        return _affine(x, self.read).numpy()
+        future = torch.full((time, time), -torch.inf, dtype=x.dtype).triu(1)
+        for index, layer in enumerate(self.layers):
+            sides = np.stack([layer.query, layer.key, layer.value], axis=-4)
+            merged = np.moveaxis(sides, -2, -4)  # (.., w, 3, heads, k)
+            merged = merged.reshape(*self.lead, x.shape[-1], -1)
+            y = _affine(x, merged).unflatten(-1, sides.shape[-4:-2] + sides.shape[-1:])
+            query, key, value = y.movedim(-4, -2).unbind(-4)  # (.., batch, heads, time, k)
+            z = ((query @ key.mT + future).softmax(-1) @ value).transpose(-3, -2).flatten(-2)
+            x = x + _affine(z, layer.write.reshape(*self.lead, -1, x.shape[-1]))
+            last = index == len(self.layers) - 1
+            x = _affine(x, layer.after @ self.read if last else layer.after)
+        return x.numpy()
 
 
 def fold(
@@ -158,5 +160,6 @@ class _Folded:
 
 
 def _affine(x: Tensor, weight: np.ndarray) -> Tensor:
-    """x (.., batch, time, in) times weight (.., in, out)."""
-    return x @ torch.from_numpy(weight).unsqueeze(-3)
+    """x (.., batch, time, in) times weight (.., in, out), one product for each leading index."""
+    product = x.flatten(-3, -2) @ torch.from_numpy(weight)
+    return product.unflatten(-2, x.shape[-3:-1])

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from manifold.commutant import commutant
-from manifold.invariant import four_coordinates, frame_projector, invariant_basis, paper_basis
+from manifold.invariant import (
+    count_directions,
+    four_coordinates,
+    frame_projector,
+    invariant_basis,
+    paper_basis,
+)
 from training.tasks.associative_recall import AssociativeRecall
 
 TASK = AssociativeRecall(n_blocks=3, n_common=6, n_rare=5, track_slots=4, f_r=0.3, f_v=0.3)
@@ -197,3 +203,57 @@ def test_a_false_name_and_a_foreign_family_are_refused():
     for make in (invariant_basis, paper_basis):
         with pytest.raises(ValueError, match="layers got 0; allowed: an integer from 1 on"):
             make(TASK, layers=0)
+
+
+@pytest.mark.parametrize(
+    ("task", "heads", "counts"),
+    [
+        ("rare", 1, [6, 24, 92, 356, 1396]),
+        ("rare", 2, [11, 89, 755, 6641]),
+        ("recall", 1, [12, 42, 150, 558]),
+    ],
+)
+def test_number_of_coordinates_by_depth_and_heads(task, heads, counts):
+    """Theory, section 3: (m, m_out) = (4, 1) with one class of tokens, (6, 3) for recall."""
+    rare = AssociativeRecall(n_blocks=3, n_common=0, n_rare=5, track_slots=4, f_r=1.0, f_v=0.0)
+    for layers, count in enumerate(counts, start=1):
+        basis = invariant_basis(rare if task == "rare" else TASK, layers=layers, heads=heads)
+        assert basis.dim == len(set(basis.names)) == count
+        m, out = len(basis.elements), len(basis.readouts)
+        assert count_directions(m, out, layers, heads) == count
+
+
+def test_a_deep_basis_of_several_heads_is_small():
+    """90,000 directions; their Gram matrix and its inverse hold one small block each."""
+    basis = invariant_basis(TASK, layers=5, heads=2)
+    assert basis.dim == count_directions(6, 3, 5, 2) == 89_301
+    assert basis._gram.nnz <= 3 * basis.dim
+    assert basis["5.1:C V4.1V2.0->V3.0"][0].block == "W5"
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3])
+def test_number_of_coordinates_of_low_order(order):
+    basis = invariant_basis(TASK, layers=3, heads=2, order=order)
+    assert basis.dim == count_directions(6, 3, 3, 2, order)
+
+
+def test_matrices_of_several_points_at_once():
+    basis = invariant_basis(TASK, heads=2)
+    points = np.random.default_rng(0).standard_normal((3, basis.dim))
+    together = basis.matrices(points)
+    for k, point in enumerate(points):
+        for block, matrix in basis.matrices(point).items():
+            np.testing.assert_allclose(together[block][k], matrix, rtol=0, atol=1e-13)
+    deep = invariant_basis(TASK, layers=5, heads=4, order=1)
+    with pytest.raises(ValueError, match=r"W5 of shape .* would have \d+ entries"):
+        deep.matrices(np.zeros(deep.dim))
+
+
+def test_a_notebook_shows_names_norms_and_the_group():
+    text = invariant_basis(TASK, layers=3)._repr_html_()
+    assert "150 coordinates" in text
+    assert "1:M <small>" in text
+    assert "2:I_c I-&gt;V1" in text
+    assert "72 more" in text
+    assert "11 tokens in orbits of 6, 5" in text
+    assert len(text) < 6000

@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 
-from manifold.chance import captured_by_chance
+from manifold.chance import captured_by_chance, expected_by_chance
 from manifold.effective import effective_matrices, gauge_projectors, remove_gauge
+from manifold.function_space import function_agreement
 from manifold.invariant import four_coordinates, invariant_basis
+from manifold.lift import lift
 from manifold.projection import project
+from manifold.rebuild import rebuild
 from training import RunConfig, train
 
 RECALL = {
@@ -100,6 +104,85 @@ def test_transformers_are_lifted(tmp_path):
     assert ((data["captured"] > 0) & (data["captured"] < 1)).all()
 
 
+@pytest.mark.parametrize("family", ["attention_only", "transformer"])
+def test_the_function_of_the_coordinates_is_that_of_the_rebuilt_model(runs, tmp_path, family):
+    """Each variable against the public function of one checkpoint that says what it is."""
+    run = runs[1]
+    if family == "transformer":
+        whole = {"name": "transformer", **TRANSFORMER, "layer_norm": True, "mlp": True}
+        run = train(config(whole, steps=4), root=tmp_path)
+    seen = []
+    data = project(run, rebuilt=True, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (len(run.steps), len(run.steps))
+    task, last = run.task, data.isel(run=0, step=-1)
+    heads = run.family.heads
+    basis = invariant_basis(task, family, heads=heads)
+    batch = task.evaluation(0, 512)
+    found = rebuild(task, basis, last["c"].to_numpy(), batch=batch)
+    assert float(last["rebuilt_loss"]) == pytest.approx(found.loss, abs=1e-10)
+    for kind, share in found.accuracy.items():
+        assert float(last["rebuilt_accuracy"].sel(kind=kind)) == pytest.approx(share)
+    assert np.isnan(last["rebuilt_accuracy"].sel(kind="iwl"))
+    params = run.last.params(torch.float64)
+    logits = run.family.forward(
+        params, torch.from_numpy(batch.tokens), torch.from_numpy(batch.positions)
+    )[:, -1]
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch.targets[:, -1]))
+    assert float(last["loss"]) == pytest.approx(loss.item(), abs=1e-10)
+    matrices = effective_matrices(run.last)
+    apart = function_agreement(basis, matrices, basis.matrices(last["c"].to_numpy()), batch)
+    for block in basis.blocks:
+        error = float(last["function_error"].sel(matrix=block))
+        assert error == pytest.approx(float(apart.error[block]), abs=1e-9)
+        assert 0 < error < 2
+    assert np.isnan(last["attention_distance"].sel(matrix="Wbar"))
+    distance = float(last["attention_distance"].sel(matrix="W1"))
+    assert distance == pytest.approx(float(apart.distance["W1"]), abs=1e-10)
+    if family == "transformer":
+        assert float(last["logit_error"]) == pytest.approx(float(lift(run.last).logit_error))
+        assert float(last["logit_error"]) > 1e-3
+    for name in data.variables:
+        assert name in data.coords or {"long_name", "units"} <= set(data[name].attrs)
+
+
+def test_function_agreement_is_zero_for_gauge_and_grows_with_noise(runs):
+    """What cannot change an output changes no score, no attention and no logit here."""
+    task = runs[0].task
+    basis, batch = invariant_basis(task, "transformer"), task.evaluation(3, 60)
+    rng = np.random.default_rng(0)
+    matrices = {block: rng.standard_normal(basis.shape(block)) for block in basis.blocks}
+    same = function_agreement(basis, matrices, remove_gauge(basis, matrices), batch)
+    assert max(same.error.values()) < 1e-12
+    assert max(same.distance.values()) < 1e-12
+    noise = {block: rng.standard_normal(basis.shape(block)) for block in basis.blocks}
+    near, far = (
+        function_agreement(
+            basis, matrices, {b: matrices[b] + scale * noise[b] for b in basis.blocks}, batch
+        )
+        for scale in (0.01, 0.5)
+    )
+    for block in basis.blocks:
+        assert near.error[block] == pytest.approx(0.02 * far.error[block], rel=1e-9)
+        assert 0.003 < near.error[block] < 0.03
+    nothing = {block: np.zeros_like(matrix) for block, matrix in matrices.items()}
+    assert function_agreement(basis, matrices, nothing, batch).error["W2"] == pytest.approx(1.0)
+
+
+def test_a_basis_of_other_sizes_is_refused_and_one_of_few_blocks_says_what_it_leaves(tmp_path):
+    run = train(config({"name": "transformer", **TRANSFORMER}, steps=1), root=tmp_path)
+    full = invariant_basis(run.task, "transformer", heads=2)
+    with pytest.raises(ValueError, match="heads 1, the run 2"):
+        project(run, invariant_basis(run.task, "transformer"))
+    few = project(run, full.select(["1.0:M", "out:I_c I"]))
+    assert (few["left_out"].sel(matrix=["W2", "Wbar"]) > 0.01).all()
+    low, whole = project(run, order=1), project(run)
+    assert not whole["left_out"].any()
+    assert (low["left_out"].sel(matrix="W2") > 0.01).all()
+    assert not low["left_out"].sel(matrix="W1").round(12).any()
+    same = whole["c"].sel(coordinate=low["coordinate"].to_numpy())
+    np.testing.assert_allclose(low["c"], same, rtol=0, atol=1e-10)
+
+
 def test_runs_without_a_common_basis_and_families_without_a_lift_are_refused(runs, tmp_path):
     one = train(config({"name": "attention_only", "layers": 1}), root=tmp_path)
     with pytest.raises(ValueError, match="do not share a basis"):
@@ -118,6 +201,7 @@ def test_chance_of_random_matrices_is_dimension_over_dimension(family, runs):
     rng = np.random.default_rng(0)
     noise = {block: rng.standard_normal(basis.shape(block)) for block in basis.blocks}
     chance = captured_by_chance(basis, noise, draws=300, seed=1)
+    exact = expected_by_chance(basis)
     for block in basis.blocks:
         left, right = gauge_projectors(basis, block)
         stack = []
@@ -126,6 +210,7 @@ def test_chance_of_random_matrices_is_dimension_over_dimension(family, runs):
                 stack.append((left @ basis.matrices(unit)[block] @ right).ravel())
         expected = np.linalg.matrix_rank(stack) / (np.trace(left) * np.trace(right))
         assert chance[block]["mean"] == pytest.approx(expected, rel=0.1)
+        assert exact[block] == pytest.approx(expected, rel=1e-12)
         assert chance[block]["low"] < expected < chance[block]["high"]
         free = basis.captured(remove_gauge(basis, noise))[block]
         assert 0.2 * expected < free < 3 * expected
