@@ -12,6 +12,7 @@ from manifold.invariant import invariant_basis
 from manifold.transverse import growth_along, transverse_growth
 from training import RunConfig, train
 from training.tasks.associative_recall import AssociativeRecall
+from training.tasks.relation_retrieval import RelationRetrieval
 
 TINY = AssociativeRecall(n_blocks=1, n_common=0, n_rare=3, track_slots=2, f_r=1.0, f_v=0.0)
 SMALL = AssociativeRecall(n_blocks=2, n_common=4, n_rare=3, track_slots=4, f_r=0.4, f_v=0.4)
@@ -116,6 +117,19 @@ def test_positive_on_the_plateau_and_gone_once_solved():
     ]
     assert 2e-3 < rates[0] < 5e-2
     assert rates[1] < 1e-4
+
+
+@pytest.mark.slow
+def test_where_the_manifold_does_not_solve_the_task_it_stays_unstable():
+    """Relation retrieval with centred fixed tokens (theory, section 3), long after its plateau."""
+    task = RelationRetrieval(n_blocks=2, n_keys=2, n_values=3)
+    field = reduced_field(task)
+    end = field.integrate(np.zeros(field.dim), [3000.0], rtol=1e-3)[-1]
+    assert field.loss(end) > 0.6
+    found = transverse_growth(
+        task, field.basis, field.basis.matrices(end), samples=500, tolerance=1e-4
+    )
+    assert found.rate > 1e-2
 
 
 def test_weights_that_are_not_numbers_or_of_another_size_are_refused():
