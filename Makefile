@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint wheel readme kappa-page clean
+.PHONY: demo test slow lint wheel readme kappa-page manifold-page clean
 
 demo: .venv/installed
 	$(BIN)/kappalens demo
@@ -40,3 +40,7 @@ readme: .venv/installed
 # The numbers and the drawing of docs/kappa.md, from the small preset's table.
 kappa-page: .venv/installed
 	$(BIN)/python -m analyses.kappa_page runs/kappa-small
+
+# The numbers and the drawing of docs/manifold.md: trains what is not trained yet, about an hour.
+manifold-page: .venv/installed
+	$(BIN)/python -m analyses.manifold_page runs

@@ -111,10 +111,13 @@ def _from_zero(name: str, root: Path) -> dict[str, Any]:
     coords = project(run).isel(run=0)
     growth = growth_along(run, steps=_spread(run), samples=1000)
     measured = run.metrics.dropna(subset=["validation_loss"]).iloc[-1]
-    small = config.replace(task=setting.small).task
-    depth = {"layers": family.layers, "heads": family.heads}
-    exact = exact_confinement(small, **depth).pivot(index="basis", columns="matrix", values="share")
-    sampled = gradient_confinement(task, batch_sizes=(500, 1000, 2000, 4000), **depth)
+    small = cast(BlockList, config.replace(task=setting.small).task)
+    layers, heads = family.layers, family.heads
+    exact = exact_confinement(small, layers=layers, heads=heads)
+    exact = exact.pivot(index="basis", columns="matrix", values="share")
+    sampled = gradient_confinement(
+        task, layers=layers, heads=heads, batch_sizes=(500, 1000, 2000, 4000)
+    )
     slopes = confinement_slopes(sampled).unstack()
     orbits = task.program.few_orbits(FEW)
     return {
@@ -123,7 +126,8 @@ def _from_zero(name: str, root: Path) -> dict[str, Any]:
         "orbits": None if orbits is None else len(orbits),
         "invariance": small.program.invariance(),
         "dim": coords.sizes["coordinate"],
-        **depth,
+        "layers": layers,
+        "heads": heads,
         "loss": float(measured["validation_loss"]),
         "accuracy": float(measured["validation_accuracy"]),
         "off_manifold": float(coords["off_manifold"][-1]),

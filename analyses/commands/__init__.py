@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from analyses.commands import audit, demo, kappa, prune, report, status, train
+from analyses.commands import audit, demo, kappa, project, prune, report, status, train
 
 COMMANDS = MappingProxyType(
     {
@@ -11,6 +11,7 @@ COMMANDS = MappingProxyType(
         "kappa": (kappa.kappa, kappa.EXAMPLES),
         "status": (status.status, status.EXAMPLES),
         "audit": (audit.audit, audit.EXAMPLES),
+        "project": (project.project, project.EXAMPLES),
         "prune": (prune.prune, prune.EXAMPLES),
         "report": (report.report, report.EXAMPLES),
     }

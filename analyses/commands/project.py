@@ -1,0 +1,87 @@
+"""`kappalens project`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from analyses.commands.base import Json, bars, find_own_modules
+
+EXAMPLES = (
+    "Examples: kappalens project runs/study/4f0c | kappalens project runs/study --out coords.nc | "
+    "kappalens project runs/a runs/b --quick --json"
+)
+
+
+def project(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or of studies.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write every coordinate of every checkpoint here, as netCDF."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not run the models rebuilt from coordinates.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Read every checkpoint in the coordinates of the invariant manifold.
+
+    Runs of one task and family are read together. State tracking is read in the coordinates of
+    its group.
+    """
+    from analyses.coordinates import facts, open_runs, read, together
+    from analyses.page import plain
+
+    find_own_modules()
+    groups = together(open_runs(folders))
+    if out is not None and len(groups) > 1:
+        raise ValueError(
+            f"--out {out}: the runs have {len(groups)} different tasks or families, which share no"
+            " coordinates; name the folders of one"
+        )
+    rows: list[dict[str, Any]] = []
+    with bars(json_) as shown:
+        for runs in groups:
+            name = type(runs[0].task).__name__
+            total = sum(len(run.steps) for run in runs)
+            bar = shown.add_task(f"{total} checkpoints", name=name, total=total)
+            data = read(runs, not quick, lambda done, _, bar=bar: shown.update(bar, completed=done))
+            shown.update(bar, completed=total)
+            rows += facts(data)
+            if out is not None:
+                _write(data, out)
+    if json_:
+        typer.echo(json.dumps(plain({"runs": rows}), allow_nan=False))
+    else:
+        typer.echo("\n\n".join(_text(row) for row in rows))
+        if out is not None:
+            typer.echo(f"\nCoordinates: {out.resolve()}")
+
+
+def _write(data: Any, out: Path) -> None:
+    try:
+        data.to_netcdf(out)
+    except OSError as error:
+        raise ValueError(f"--out {out}: cannot be written ({error.strerror or error})") from error
+
+
+def _text(row: dict[str, Any]) -> str:
+    """One run: a line for each variable, at its first and at its last step."""
+    steps = row["steps"]
+    lines = [f"Run {row['run']}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"]
+    for name, value in row.items():
+        if name in ("run", "steps"):
+            continue
+        ends = value if isinstance(value, dict) and set(value) == {"first", "last"} else None
+        said = f"{_say(ends['first'])}  ->  {_say(ends['last'])}" if ends else _say(value)
+        lines.append(f"  {name:<22} {said}")
+    return "\n".join(lines)
+
+
+def _say(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_say(part)}" for name, part in value.items())
+    return "-" if value is None or value != value else f"{value:.3g}"
