@@ -67,10 +67,9 @@ def test_each_members_gradient_is_that_of_its_own_loss(family):
 @pytest.mark.parametrize(("dtype", "close"), [("float32", 1e-5), ("float64", 1e-11)])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family["name"])
 def test_a_member_ends_the_same_whoever_else_is_in_the_stack(tmp_path, family, dtype, close):
-    """Mamba's products round by their shapes; at 1e-2 its float32 weights part by 2e-4, at 3e-3 by
-    5e-7. The other families give equal bits here."""
-    lr = 3e-3 if family is MAMBA else 1e-2
-    one = config(family=family, steps=200, train_size=40, dtype=dtype, optimiser={"lr": lr})
+    """All give equal bits here; where they do not, rounding grows: 4e-9 after 5 steps of Mamba were
+    4e-4 after 200, while its d(dt)/d(x_proj) was a product of matrix and vector."""
+    one = config(family=family, steps=200, train_size=40, dtype=dtype)
     others = [
         one.replace(seeds={"init": 3, "data": 5}, optimiser={"lr": 3e-3}),
         one.replace(train_size=20, steps=90),

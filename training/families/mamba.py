@@ -180,7 +180,13 @@ def _spread(parameter: Tensor, before: int = -2) -> Tensor:
 
 
 def _linear(x: Tensor, weight: Tensor) -> Tensor:
-    """x (..., batch, time, in) times weight (..., out, in), in one product per member."""
+    """x (..., batch, time, in) times weight (..., out, in), in one product per member.
+
+    With one input it is none: the gradient of such a product would be one of matrix and vector,
+    which for a single member is rounded otherwise than for several.
+    """
+    if weight.shape[-1] == 1:
+        return x * _spread(weight.squeeze(-1))
     return (x.flatten(-3, -2) @ weight.mT).unflatten(-2, x.shape[-3:-1])
 
 
