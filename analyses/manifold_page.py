@@ -143,10 +143,9 @@ def _drawing(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 def _panel(axis: Axes, kind: str, members: Sequence[Mapping[str, Any]]) -> None:
     for seed, row in enumerate(members):
         step = [s + 1 for s in row["step"]]  # so that step 0 has a place on a logarithmic axis
-        names = {"label": "network"}, {"label": "rebuilt from\ncoordinates"}
-        first, second = names if not seed else ({}, {})
-        axis.plot(step, row["loss"], color=PALETTE[0], lw=1, **first)
-        axis.plot(step, row["rebuilt_loss"], color=PALETTE[1], lw=1, ls="--", **second)
+        axis.plot(step, row["loss"], color=PALETTE[0], lw=1, label=None if seed else "network")
+        label = None if seed else "rebuilt from\ncoordinates"
+        axis.plot(step, row["rebuilt_loss"], color=PALETTE[1], lw=1, ls="--", label=label)
     axis.axhline(RIGHT, color="black", lw=0.6, ls=":")
     axis.set(title=kind, xlabel="step + 1", xscale="log", yscale="log")
 

@@ -7,16 +7,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from analyses.circuit_facts import circuit_facts, figures_of
+from analyses.coordinate_sections import manifold_section, states_section
 from analyses.demo import write_report
 from analyses.figures import Figure, canvas, line_style, svg
 from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
 from analyses.studies.base import Section
-from manifold import project
-from training import AssociativeRecall, AttentionOnly, ModularAddition, Run, audit, open_run
+from manifold.recurrent_states import has_states
+from training import (
+    AttentionOnly,
+    ModularAddition,
+    Run,
+    StateTracking,
+    Transformer,
+    audit,
+    open_run,
+)
+from training.tasks.block_list import BlockList
 
 
 def report(folder: str | Path) -> Path:
@@ -33,8 +40,11 @@ def write_run_report(run: Run, *, samples: int = 256, seed: int = 0) -> Path:
     """report.html and report.json inside the run's folder."""
     sections = [_learning(run)]
     facts: dict[str, Any] = {"metrics": run.metrics.to_dict(orient="list")}
-    if isinstance(run.task, AssociativeRecall) and isinstance(run.family, AttentionOnly):
-        section, facts["coordinates"] = _coordinates(run)
+    if isinstance(run.task, BlockList) and isinstance(run.family, AttentionOnly | Transformer):
+        section, facts["coordinates"] = manifold_section(run)
+        sections.append(section)
+    if isinstance(run.task, StateTracking) and has_states(run.family):
+        section, facts["states"] = states_section(run)
         sections.append(section)
     if isinstance(run.task, ModularAddition) and len(run.task.lengths) > 1:
         section, facts["circuits"] = _circuits(run, samples, seed)
@@ -100,40 +110,6 @@ def _learning(run: Run) -> Section:
             ),
         ),
     )
-
-
-def _coordinates(run: Run) -> tuple[Section, dict]:
-    coords = project(run).isel(run=0)
-    final = coords["c"].isel(step=-1).to_numpy()
-    strongest = np.argsort(-np.abs(final))[:8]
-    names = [str(n) for n in coords["coordinate"].to_numpy()]
-    times = coords["time"].to_numpy()
-    with canvas(height=3.2) as (figure, (axis,)):
-        for index, column in enumerate(strongest):
-            axis.plot(times, coords["c"][:, column], label=names[column], **line_style(index))
-        axis.set(xlabel="time (sum of learning rates)", ylabel="coordinate")
-        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-        drawing = svg(figure)
-    captured = coords["captured"].isel(step=-1)
-    shares = {str(m): float(captured.sel(matrix=m)) for m in captured["matrix"].to_numpy()}
-    table = pd.DataFrame(coords["c"].to_numpy(), columns=names).assign(time=times)
-    top = ", ".join(f"{names[i]} = {final[i]:.2f}" for i in strongest[:6])
-    section = Section(
-        anchor="coordinates",
-        title="Coordinates on the invariant manifold",
-        findings=(f"The strongest of {len(names)} coordinates at the end: {top}.",),
-        text=("Captured share of the squared norm: " + ", ".join(
-            f"{m} {v:.3f}" for m, v in shares.items()) + ".",),
-        figures=(
-            Figure(
-                svg=drawing,
-                alt="The eight strongest coordinates along training.",
-                caption="The eight coordinates that are strongest at the end.",
-                table=table,
-            ),
-        ),
-    )  # fmt: skip
-    return section, {"final": dict(zip(names, final.tolist(), strict=True)), "captured": shares}
 
 
 def _circuits(run: Run, samples: int, seed: int) -> tuple[Section, dict]:
