@@ -13,6 +13,7 @@ from analyses.studies.base import Section
 from manifold import project, state_coordinates
 from training import Run
 
+ROUNDING = 1e-10
 STATES = ("representation_error", "coincidence")
 CONTROLS = {"representation_error": "representation_chance", "coincidence": "coincidence_shuffled"}
 
@@ -45,12 +46,20 @@ def manifold_section(run: Run) -> tuple[Section, dict[str, Any]]:
         text=(
             f"Accuracy of the rebuilt model: {accuracy}. Captured share of the squared norm: "
             f"{shares}. It means little beside the loss of the rebuilt model.",
-            "The logits of the effective matrices differ from the network's by "
-            f"{found['logit_error']['last']:.2g} of their size, before any projection.",
+            _lifted(found["logit_error"]["last"]),
         ),
         figures=(_along_training(here, list(top)),),
     )
     return section, found
+
+
+def _lifted(error: float) -> str:
+    if error < ROUNDING:
+        return "The effective matrices before any projection have exactly the network's logits."
+    return (
+        f"The effective matrices before any projection have the network's logits up to {error:.2g} "
+        "of their size: norms and MLPs are taken as affine."
+    )
 
 
 def _along_training(here: xr.Dataset, names: list[str]) -> Figure:
@@ -63,7 +72,7 @@ def _along_training(here: xr.Dataset, names: list[str]) -> Figure:
         losses.plot(here["step"], here["rebuilt_loss"], label="rebuilt", color=PALETTE[1], ls="--")
         coordinates.set(xlabel="step", ylabel="coordinate")
         losses.set(xlabel="step", ylabel="loss (nats)", yscale="log")
-        coordinates.legend(fontsize=7)
+        coordinates.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
         losses.legend(fontsize=7)
         drawing = svg(figure)
     table = pd.DataFrame(chosen.values, columns=pd.Index(names)).assign(
