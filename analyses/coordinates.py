@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from manifold import project, state_coordinates
-from manifold.projection import Progress
+from manifold.coordinates.projection import Progress
 from training import AttentionOnly, Run, StateTracking, open_run
 from training.run import run_folders
 

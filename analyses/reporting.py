@@ -13,7 +13,7 @@ from analyses.demo import write_report
 from analyses.figures import Figure, canvas, line_style, svg
 from analyses.page import SCHEMA_VERSION, plain, render, versions, write_json, write_text
 from analyses.studies.base import Section
-from manifold.recurrent_states import has_states
+from manifold.states.recurrent_states import has_states
 from training import (
     AttentionOnly,
     ModularAddition,

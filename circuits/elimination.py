@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from manifold.field import ReducedField
+from manifold.dynamics.field import ReducedField
 
 CUT = 0.1
 """Share of the budget tau - L(c) that the first cut by size may use; the rest is for the search."""

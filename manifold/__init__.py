@@ -1,37 +1,37 @@
 """Coordinates and dynamics: the invariant manifold that a task's symmetry dictates."""
 
-from manifold.basis import Basis, Direction
-from manifold.chance import captured_by_chance, expected_by_chance
-from manifold.characters import (
+from manifold.coordinates.basis import Basis, Direction
+from manifold.coordinates.chance import captured_by_chance, expected_by_chance
+from manifold.coordinates.effective import effective_matrices, remove_gauge
+from manifold.coordinates.factored import Factored
+from manifold.coordinates.function_space import Agreement, function_agreement
+from manifold.coordinates.invariant import four_coordinates, invariant_basis, paper_basis
+from manifold.coordinates.lift import Lift, lift
+from manifold.coordinates.plant import plant
+from manifold.coordinates.projection import project
+from manifold.coordinates.rebuild import Rebuilt, evaluate, rebuild
+from manifold.dynamics.continuation import Branch, Fold, continue_branch, equilibrium
+from manifold.dynamics.field import ReducedField, reduced_field
+from manifold.groups.characters import (
     CharacterAverage,
     check_homomorphism,
     dimension_by_characters,
     dimension_over_rotations,
 )
-from manifold.commutant import CommutantBasis, commutant
-from manifold.confinement import (
+from manifold.groups.commutant import CommutantBasis, commutant
+from manifold.groups.intertwiners import Intertwiners
+from manifold.states.state_coordinates import state_coordinates
+from manifold.symmetry.confinement import (
     confinement_slopes,
     exact_confinement,
     gradient_confinement,
     random_point,
 )
-from manifold.continuation import Branch, Fold, continue_branch, equilibrium
-from manifold.effective import effective_matrices, remove_gauge
-from manifold.exact_law import ExactLaw, exact_law
-from manifold.factored import Factored
-from manifold.field import ReducedField, reduced_field
-from manifold.full_loss import loss_gradient
-from manifold.function_space import Agreement, function_agreement
-from manifold.intertwiners import Intertwiners
-from manifold.invariant import four_coordinates, invariant_basis, paper_basis
-from manifold.lift import Lift, lift
-from manifold.missing import missing_directions
-from manifold.plant import plant
-from manifold.projection import project
-from manifold.rebuild import Rebuilt, evaluate, rebuild
-from manifold.state_coordinates import state_coordinates
-from manifold.symmetry_check import SymmetryCheck, symmetry_check
-from manifold.transverse import TransverseGrowth, growth_along, transverse_growth
+from manifold.symmetry.exact_law import ExactLaw, exact_law
+from manifold.symmetry.full_loss import loss_gradient
+from manifold.symmetry.missing import missing_directions
+from manifold.symmetry.symmetry_check import SymmetryCheck, symmetry_check
+from manifold.symmetry.transverse import TransverseGrowth, growth_along, transverse_growth
 
 __all__ = [
     "Agreement",

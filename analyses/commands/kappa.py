@@ -161,6 +161,7 @@ def _watching(study: KappaStudy, root: Path, quiet: bool) -> Iterator[Callable[[
 
     with bars(quiet) as shown:
         rows: dict[str, Any] = {}
+        said: set[str] = set()
 
         def show(name: str, share: float, text: str) -> None:
             if name not in rows:
@@ -168,6 +169,11 @@ def _watching(study: KappaStudy, root: Path, quiet: bool) -> Iterator[Callable[[
             shown.update(rows[name], completed=share, description=text)
 
         def watch(update: Update) -> None:
+            if update.idle is not None:
+                if update.idle not in said:
+                    typer.echo(update.idle, err=True)
+                said.add(update.idle)
+                return
             left = "" if update.seconds_left is None else f", {_time(update.seconds_left)} left"
             show(study.study, update.share, f"{update.done} of {update.total} searches{left}")
             show(update.job, update.job_share, update.text)

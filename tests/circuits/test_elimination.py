@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from circuits.elimination import eliminate
-from manifold.field import ReducedField, reduced_field
+from manifold.dynamics.field import ReducedField, reduced_field
 from training.tasks.associative_recall import AssociativeRecall
 
 RECALL = AssociativeRecall(n_blocks=3, n_common=6, n_rare=5, track_slots=4, f_r=0.4, f_v=0.4)

@@ -1,0 +1,1 @@
+"""The invariant manifold's coordinates: named directions, effective matrices, projection."""

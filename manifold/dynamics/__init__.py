@@ -1,0 +1,1 @@
+"""The reduced field on the manifold, its fixed points and their branches."""

@@ -1,0 +1,1 @@
+"""Groups as generators: what commutes with them, and how much of it there is."""

@@ -1,0 +1,1 @@
+"""State tracking: checkpoints in the coordinates of the group that is tracked."""

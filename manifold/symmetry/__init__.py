@@ -1,0 +1,1 @@
+"""Do gradients, data and training stay on the manifold?"""

@@ -1,0 +1,85 @@
+"""`kappalens project`: any folder of runs in coordinates."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from analyses.commands.project import project as command
+from manifold import project
+from training import RunConfig, train
+
+RECALL = {
+    "name": "associative_recall",
+    "n_blocks": 2,
+    "n_common": 4,
+    "n_rare": 3,
+    "track_slots": 4,
+    "f_r": 0.4,
+    "f_v": 0.4,
+}
+ADDITION = {"name": "modular_addition", "modulus": 3, "lengths": [2, 3], "format": "acot"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    shared = {"steps": 4, "batch_size": 8, "eval_size": 20, "eval_every": 2}
+    families = {
+        "recall": (RECALL, {"name": "attention_only", "layers": 2, "scale": 0.1}),
+        "norms": (RECALL, {"name": "transformer", "layers": 1, "heads": 2, "width": 8}),
+        "addition": (ADDITION, {"name": "dense_ssm", "width": 4}),
+    }
+    return {
+        name: train(RunConfig(study=name, task=task, family=family, **shared), root=root)
+        for name, (task, family) in families.items()
+    }
+
+
+def said(capsys, *folders, **options):
+    command(folders=list(folders), json_=True, **options)
+    return json.loads(capsys.readouterr().out)["runs"]
+
+
+def test_every_kind_of_run_in_one_call(runs, capsys):
+    rows = said(capsys, runs["recall"].path.parents[1])
+    assert {row["run"] for row in rows} == {run.run_id for run in runs.values()}
+    by_run = {row["run"]: row for row in rows}
+    recall = by_run[runs["recall"].run_id]
+    last = project(runs["recall"]).isel(run=0, step=-1)["c"]
+    name, value = next(iter(recall["strongest"].items()))
+    assert value == float(last.sel(coordinate=name)) == last.values[np.abs(last.values).argmax()]
+    assert (
+        recall["logit_error"]["last"] < 1e-6 < by_run[runs["norms"].run_id]["logit_error"]["last"]
+    )
+    assert recall["rebuilt_loss"]["last"] > 0
+    states = by_run[runs["addition"].run_id]
+    assert set(states["representation_error"]["first"]) == {"reachable", "value"}
+
+
+def test_quick_runs_no_model(runs, capsys):
+    (row,) = said(capsys, runs["recall"].path, quick=True)
+    assert "captured" in row
+    assert "rebuilt_loss" not in row
+
+
+@pytest.mark.parametrize("name", ["recall", "norms", "addition"])
+def test_the_file_holds_every_coordinate(runs, name, tmp_path, capsys):
+    (row,) = said(capsys, runs[name].path, out=tmp_path / "c.nc")
+    with xr.open_dataset(tmp_path / "c.nc") as data:
+        assert data["run"].values.tolist() == [row["run"]]
+        assert data["step"].values.tolist() == list(runs[name].steps)
+        if name != "addition":
+            expected = project(runs[name])
+            np.testing.assert_array_equal(data["c"], expected["c"])
+            assert data["coordinate"].values.tolist() == expected["coordinate"].values.tolist()
+
+
+def test_mistakes_are_named(runs, tmp_path):
+    with pytest.raises(ValueError, match="has no run"):
+        command(folders=[tmp_path])
+    with pytest.raises(ValueError, match="3 different tasks or families"):
+        command(folders=[runs["recall"].path.parents[1]], out=tmp_path / "c.nc")
+    with pytest.raises(ValueError, match="cannot be written"):
+        command(folders=[runs["recall"].path], out=tmp_path / "no" / "c.nc", quick=True)
