@@ -10,7 +10,15 @@ from typing import Any, cast
 import numpy as np
 import xarray as xr
 
-from analyses.manifold_runs import CONTROL, FROM_ZERO, KINDS, SEEDS, configs, from_zero_config
+from analyses.manifold_runs import (
+    CONTROL,
+    FROM_ZERO,
+    KINDS,
+    SEEDS,
+    FromZero,
+    configs,
+    from_zero_config,
+)
 from analyses.page import write_json
 from manifold import (
     captured_by_chance,
@@ -22,7 +30,7 @@ from manifold import (
     lift,
     project,
 )
-from training import AttentionOnly, Run, RunConfig, train_many
+from training import Run, RunConfig, train_many
 from training.checkpoint import read_json
 from training.tasks.block_list import BlockList
 
@@ -105,36 +113,37 @@ def _first_below(loss: xr.DataArray) -> int | None:
 
 def _from_zero(name: str, root: Path) -> dict[str, Any]:
     setting = FROM_ZERO[name]
-    config = from_zero_config(setting)
-    run = train_many([config], root=root)[0]
-    task, family = cast(BlockList, run.task), cast(AttentionOnly, run.family)
+    (run,) = train_many([from_zero_config(setting)], root=root)
+    task = cast(BlockList, run.task)
     coords = project(run).isel(run=0)
     growth = growth_along(run, steps=_spread(run), samples=1000)
     measured = run.metrics.dropna(subset=["validation_loss"]).iloc[-1]
-    small = cast(BlockList, config.replace(task=setting.small).task)
-    layers, heads = family.layers, family.heads
-    exact = exact_confinement(small, layers=layers, heads=heads)
-    exact = exact.pivot(index="basis", columns="matrix", values="share")
-    sampled = gradient_confinement(
-        task, layers=layers, heads=heads, batch_sizes=(500, 1000, 2000, 4000)
-    )
+    sampled = gradient_confinement(task, layers=setting.layers, batch_sizes=(500, 1000, 2000, 4000))
     slopes = confinement_slopes(sampled).unstack()
     orbits = task.program.few_orbits(FEW)
     return {
         "run": run.run_id,
         "vocabulary": task.vocabulary,
         "orbits": None if orbits is None else len(orbits),
-        "invariance": small.program.invariance(),
         "dim": coords.sizes["coordinate"],
-        "layers": layers,
-        "heads": heads,
+        "layers": setting.layers,
         "loss": float(measured["validation_loss"]),
         "accuracy": float(measured["validation_accuracy"]),
         "off_manifold": float(coords["off_manifold"][-1]),
         "growth": {"step": growth.index.tolist(), "rate": growth.tolist()},
-        "exact_share": exact["all"].to_dict(),
+        **_exact(setting),
         "slope": slopes["all"].to_dict(),
     }
+
+
+def _exact(setting: FromZero) -> dict[str, Any]:
+    """Over every outcome of a small instance: gap of its law, and what leaves each basis."""
+    if setting.small is None:
+        return {"invariance": None, "exact_share": None}
+    task = cast(BlockList, from_zero_config(setting).replace(task=setting.small).task)
+    shares = exact_confinement(task, layers=setting.layers)
+    table = shares.pivot(index="basis", columns="matrix", values="share")
+    return {"invariance": task.program.invariance(), "exact_share": table["all"].to_dict()}
 
 
 def _spread(run: Run, count: int = 6) -> list[int]:

@@ -90,7 +90,7 @@ def _control(members: Sequence[Mapping[str, Any]]) -> str:
 
 def _tasks(tasks: Mapping[str, Mapping[str, Any]]) -> str:
     head = (
-        "| task | layers, heads | coordinates | orbits | gradient off the manifold: exact law"
+        "| task | layers | coordinates | orbits | gradient off the manifold: exact law"
         " (paper's basis) | its slope in the batch | loss, accuracy at the end | weights"
         " off the manifold | transverse growth: largest, at the end |\n"
         "|---|---|---|---|---|---|---|---|---|"
@@ -98,10 +98,10 @@ def _tasks(tasks: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
         _line(
             name,
-            f"{row['layers']}, {row['heads']}",
+            f"{row['layers']}",
             f"{row['dim']:,}",
             "over 20,000" if row["orbits"] is None else f"{row['orbits']:,}",
-            f"{row['exact_share']['exact_commutant']:.0e} ({row['exact_share']['paper']:.0e})",
+            _exact(row["exact_share"]),
             f"{row['slope']['exact_commutant']:.2f}",
             f"{row['loss']:.3f}, {row['accuracy']:.3f}",
             f"{row['off_manifold']:.1e}",
@@ -110,6 +110,12 @@ def _tasks(tasks: Mapping[str, Mapping[str, Any]]) -> str:
         for name, row in tasks.items()
     ]
     return "\n".join([head, *rows])
+
+
+def _exact(shares: Mapping[str, float] | None) -> str:
+    if shares is None:
+        return "not enumerated"
+    return f"{shares['exact_commutant']:.0e} ({shares['paper']:.0e})"
 
 
 def _line(*cells: str) -> str:

@@ -24,11 +24,14 @@ CONTROL = "shuffled labels"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromZero:
-    """attention_only from zero by SGD on one task. small: what a smaller instance, whose law can be
-    enumerated, has instead. One head in each layer: from zero, several stay equal for ever."""
+    """attention_only from zero by SGD on one task, one head a layer: several would stay equal.
+
+    small: what a smaller instance, whose law can be enumerated, has instead; None where 2 million
+    outcomes are not enough.
+    """
 
     task: dict
-    small: dict
+    small: dict | None
     layers: int = 2
     lr: float = 1.0
     steps: int = 3000
@@ -54,7 +57,7 @@ FROM_ZERO = {
     ),
     "2-hop": FromZero(
         task={"name": "k_hop", "hops": 2, "n_tokens": 8},
-        small={"n_tokens": 6},
+        small=None,
         layers=3,
     ),
     "indirect object": FromZero(
@@ -64,6 +67,8 @@ FROM_ZERO = {
     "indirect object, words": FromZero(
         task={"name": "indirect_object", "n_blocks": 2, "n_names": 8, "function_words": True},
         small={"n_names": 4},
+        layers=3,
+        steps=6000,
     ),
     "conditional retrieval": FromZero(
         task={
@@ -85,6 +90,8 @@ FROM_ZERO = {
     "permutation inversion": FromZero(
         task={"name": "permutation_inversion", "n_tokens": 5},
         small={"n_tokens": 3},
+        layers=3,
+        steps=6000,
     ),
 }
 """Every task of the block-list class, solved on the manifold by so many layers where the theory
