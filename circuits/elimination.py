@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 import pandas as pd
@@ -33,6 +34,17 @@ class Elimination:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.essential)
+
+    def _repr_html_(self) -> str:
+        """The coordinates left with their values, and why it stopped."""
+        rows = "".join(
+            f"<tr><td style='text-align:left'>{escape(name)}</td><td>{value:.3g}</td></tr>"
+            for name, value in self.essential.items()
+        )
+        return (
+            f"<p><b>{len(self.essential)} coordinates</b>, loss {self.loss:.3g} (at most "
+            f"{self.tau:g})</p><table>{rows}</table><p>{escape(self.note)}</p>"
+        )
 
 
 def eliminate(

@@ -1,5 +1,7 @@
 """Elimination finds a planted circuit, and drops nothing where nothing may be dropped."""
 
+from html import escape
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,8 @@ def test_the_planted_induction_circuit_is_what_is_left(field):
     assert found.essential == pytest.approx(INDUCTION)
     assert found.loss <= 0.05
     np.testing.assert_array_equal(c, before)
+    shown = found._repr_html_()
+    assert all(escape(name) in shown for name in INDUCTION)
 
 
 def test_the_result_is_minimal_and_its_loss_is_its_own(field):
