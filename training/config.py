@@ -71,12 +71,16 @@ class Optimiser(Strict):
         return self
 
 
+SEEDS = 2**63
+"""Seeds are below it; torch and numpy take no larger ones."""
+
+
 class Seeds(Strict):
     """Three sources of chance, apart: the initial weights, the training batches, the evaluation."""
 
-    init: int = Field(default=0, ge=0)
-    data: int = Field(default=0, ge=0)
-    eval: int = Field(default=0, ge=0)
+    init: int = Field(default=0, ge=0, lt=SEEDS)
+    data: int = Field(default=0, ge=0, lt=SEEDS)
+    eval: int = Field(default=0, ge=0, lt=SEEDS)
 
 
 class Stop(Strict):
@@ -266,8 +270,24 @@ def _inconsistency(entry: Any, model: type[BaseModel]) -> str:
         message = str(entry["ctx"]["error"])
         named = not field or message.startswith(field)
         return message if named else f"{field}: {message}"
+    return f"{field} got {_short(entry['input'])}; {_allowed(entry)}"
+
+
+_WORDS = {
+    **{"int_type": "a whole number", "float_type": "a number", "bool_type": "true or false"},
+    **{"string_type": "text", "tuple_type": "a list", "list_type": "a list"},
+    **{"dict_type": "a mapping", "mapping_type": "a mapping", "model_type": "a mapping"},
+    **{"greater_than": "above {gt:g}", "greater_than_equal": "{ge} or more"},
+    **{"less_than": "below {lt}", "less_than_equal": "at most {le}"},
+    "finite_number": "a finite number",
+}
+
+
+def _allowed(entry: Any) -> str:
+    if entry["type"] in _WORDS:
+        return "allowed: " + _WORDS[entry["type"]].format(**entry.get("ctx", {}))
     message = entry["msg"]
-    return f"{field} got {_short(entry['input'])}; {message[0].lower()}{message[1:]}"
+    return message[0].lower() + message[1:]
 
 
 def _keys(location: list[str], model: Any) -> list[str]:

@@ -50,6 +50,7 @@ def refuse_another(study: KappaStudy, root: Path) -> None:
     """
     stamp = root / study.study / STUDY
     if not stamp.exists():
+        _refuse_renamed(study, root)
         return
     found = read_json(stamp)
     version = found.get("schema_version")
@@ -69,6 +70,20 @@ def refuse_another(study: KappaStudy, root: Path) -> None:
             f"{stamp}: cells {', '.join(left_out)} are on record but not in this configuration;"
             " put them back, or use --cell to run some only"
         )
+
+
+def _refuse_renamed(study: KappaStudy, root: Path) -> None:
+    """Raise ValueError where another folder of the root holds this study: it would begin anew."""
+    for stamp in sorted(root.glob(f"*/{STUDY}")):
+        try:
+            known = read_json(stamp).get("study")
+        except ValueError:
+            continue  # it says nothing of this study
+        if isinstance(known, dict) and known.get("study") == study.study:
+            raise ValueError(
+                f"{stamp}: is of the study {study.study!r}, whose folder must have its name; rename"
+                f" {stamp.parent} to {root / study.study}, or use another root to begin anew"
+            )
 
 
 def read_search(job: Job, root: Path) -> NStar | None:

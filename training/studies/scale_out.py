@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 ANSWER = "5s"
 """How long a scheduler may take to answer."""
+SILENCE = 10.0
+"""Seconds without a message after which it is asked whether there are workers at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class Update:
 
     done, total: searches. share: of the work, estimated. seconds_left: None until it can be said.
     job: the search this is about; job_share, text: how far it is and what it did. cell: the cell
-    that ended with it, if one did.
+    that ended with it, if one did. idle: why nothing happens, where nothing does.
     """
 
     done: int
@@ -52,6 +54,7 @@ class Update:
     job_share: float
     text: str
     cell: str | None = None
+    idle: str | None = None
 
 
 Watch = Callable[[Update], None]
@@ -70,8 +73,10 @@ def run_study(
 
     Returns the searches that failed, by name, with a sentence each; the same call tries them again.
     An interrupt stops all workers at their next evaluation, and the same call goes on from there.
-    scheduler: an address such as tcp://host:8786. workers: processes of the local cluster; None for
-    one per core. A script that uses the local one must guard its entry (`__name__ == "__main__"`).
+    scheduler: an address such as tcp://host:8786. Where it has no workers, they are waited for, as
+    long as a cluster's queue takes, and `watch` is told so every ten seconds.
+    workers: processes of the local cluster; None for one per core. A script that uses the local one
+    must guard its entry (`__name__ == "__main__"`).
 
     Errors: ValueError for an unknown cell, a folder of another study, or a scheduler that does not
     answer.
@@ -201,7 +206,11 @@ class _Shift:
             future.add_done_callback(self.messages.put)
         try:
             while self.left:
-                message = self.messages.get()
+                try:
+                    message = self.messages.get(timeout=SILENCE)
+                except queue.Empty:
+                    self._look_for_workers()
+                    continue
                 if isinstance(message, tuple | list):
                     name, share, text = message
                     if name not in self.left:
@@ -214,6 +223,17 @@ class _Shift:
             if self.left:
                 self._stop(list(futures))
         return self.failed
+
+    def _look_for_workers(self) -> None:
+        with suppress(OSError, TimeoutError):
+            if self.client.nthreads():
+                return
+            address = self.client.scheduler.address if self.client.scheduler else "the scheduler"
+            idle = (
+                f"waiting for workers: {address} has none; start some with `dask worker {address}`"
+                f" where {self.root} is seen under this path, or interrupt, and go on later"
+            )
+            self._tell(min(self.left), 0.0, "waits for a worker", idle=idle)
 
     def _submit(self, place: int, name: str) -> Future:
         plain = [job.plain() for job in self.alike[name]]
@@ -246,7 +266,9 @@ class _Shift:
             text = f"failed: {failed}" if failed else "on record"
             self._tell(job.name, 1.0, text, cell=None if open_in_cell else job.cell)
 
-    def _tell(self, name: str, share: float, text: str, cell: str | None = None) -> None:
+    def _tell(
+        self, name: str, share: float, text: str, cell: str | None = None, idle: str | None = None
+    ) -> None:
         if self.watch:
             self.watch(
                 Update(
@@ -258,6 +280,7 @@ class _Shift:
                     job_share=share,
                     text=text,
                     cell=cell,
+                    idle=idle,
                 )
             )
 

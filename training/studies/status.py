@@ -73,6 +73,7 @@ def study_status(folder: str | Path) -> StudyStatus:
     order = [*STATES, "interrupted", "waiting"]
     runs = {state: states[state] for state in order if states[state]}
     searches, left = _searches(folder)
+    damaged += _renamed(folder)
     if left is None:
         known = [each.seconds_left for each in standings if each.seconds_left is not None]
         left = max(known, default=None) if searches is None else None
@@ -153,6 +154,16 @@ def _searches(folder: Path) -> tuple[dict[str, int] | None, float | None]:
     gaps = [after - before for before, after in itertools.pairwise(ended)]
     left = (len(jobs) - len(done)) * statistics.median(gaps) if gaps else None
     return searches, left
+
+
+def _renamed(folder: Path) -> list[str]:
+    """Records are found under the study's name, so of a folder renamed since none is."""
+    if not (folder / STUDY).exists():
+        return []
+    name = read_json(folder / STUDY)["study"].get("study")
+    if name == folder.resolve().name:
+        return []
+    return [f"{folder}: is of the study {name!r}, so its records are not found; rename it back"]
 
 
 def _bytes(folder: Path) -> int:

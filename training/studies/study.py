@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationError, mo
 
 from training.config import (
     SCHEMA_VERSION,
+    SEEDS,
     ConfigError,
     RunConfig,
     Strict,
@@ -266,8 +267,9 @@ def _problems(study: KappaStudy) -> Iterator[str]:
         if cell.seeds is not None:
             grids[f"{cell.name}.seeds"] = cell.seeds
     for name, values in grids.items():
-        if not values or len(set(values)) < len(values) or min(values) < 0:
-            yield f"{name} got {list(values)}; allowed: one or more different numbers from 0"
+        if not values or len(set(values)) < len(values) or min(values) < 0 or max(values) >= SEEDS:
+            allowed = "one or more different whole numbers, 0 to 2^63 - 1"
+            yield f"{name} got {list(values)}; allowed: {allowed}"
     own = sorted(set(OF_THE_CELL) & {*study.run, *(key for c in study.cells for key in c.run)})
     if own:
         yield f"run got {', '.join(own)}; allowed: fields of a run that a cell does not set"

@@ -113,6 +113,25 @@ def wait_for(happened, seconds=90):
         time.sleep(0.05)
 
 
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.slow
+def test_that_a_scheduler_has_no_workers_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("training.studies.scale_out.SILENCE", 0.2)
+    said = []
+
+    def watch(update):
+        if update.idle is not None:
+            said.append(update.idle)
+            raise Stop
+
+    with on_loopback(tmp_path, 0) as (address, _), pytest.raises(Stop):
+        run_study(study(), tmp_path / "runs", scheduler=address, watch=watch)
+    assert f"{address} has none; start some with `dask worker {address}`" in said[0]
+
+
 def alive_in_group(group):
     """Processes of a group that are more than an entry nobody has waited for."""
     found = []

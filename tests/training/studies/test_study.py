@@ -18,6 +18,7 @@ from training.studies.folder import (
     write_search,
 )
 from training.studies.scale_out import left_to_do
+from training.studies.status import study_status
 from training.studies.study import Job, KappaStudy, preset, presets
 
 TASK = {"name": "modular_addition", "modulus": 3, "lengths": [4, 5], "format": "acot"}
@@ -122,6 +123,11 @@ def test_tables_are_products():
         ({"cells": [{**CELL, "task": {**TASK, "modulus": 1}}]}, ["modulus"]),
         ({"seeds": [0, 0]}, ["seeds got [0, 0]"]),
         ({"data_seeds": [-1]}, ["data_seeds got [-1]"]),
+        ({"seeds": [2**63]}, ["seeds got [9223372036854775808]", "2^63 - 1"]),
+        ({"seeds": 3}, ["seeds got 3; allowed: a list"]),
+        ({"cells": [{**CELL, "steps": "many"}]}, ["cells.0.steps got 'many'; allowed: a whole"]),
+        ({"cells": [{**CELL, "lrs": ["fast"]}]}, ["cells.0.lrs.0 got 'fast'; allowed: a number"]),
+        ({"largest": 0}, ["largest got 0; allowed: 1 or more"]),
         ({"search": "guess"}, ["search got 'guess'", "descent"]),
         ({"run": {}}, ["cell a: run.stop.loss is None"]),
         ({"run": {"stop": {"loss": 1}, "steps": 3}}, ["run got steps"]),
@@ -205,6 +211,20 @@ def test_a_search_on_record_is_found_again_wherever_the_folder_is(tmp_path):
     here.rename(there)
     assert read_search(first, there) == star(there, first)
     assert str(tmp_path) not in (there / "tiny" / "searches" / "a.0.joint.json").read_text()
+
+
+def test_a_study_in_a_folder_of_another_name_is_not_begun_anew(tmp_path):
+    plan = study()
+    claim(plan, tmp_path)
+    (tmp_path / "tiny").rename(tmp_path / "old")
+    with pytest.raises(ValueError, match=r"old to .*tiny, or use another root"):
+        claim(plan, tmp_path)
+    assert not (tmp_path / "tiny").exists()
+    (line,) = study_status(tmp_path / "old").damaged
+    assert "is of the study 'tiny'" in line
+    (tmp_path / "old").rename(tmp_path / "tiny")
+    claim(plan, tmp_path)
+    assert study_status(tmp_path / "tiny").damaged == ()
 
 
 def test_a_damaged_record_or_one_of_other_settings_is_searched_again(tmp_path):
