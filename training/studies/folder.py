@@ -169,14 +169,33 @@ def _with_runs(star: NStar, path: Any) -> NStar:
 
 
 def _difference(old: Any, new: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The parts that differ, in words, and the cells that are left out; cells may be added."""
+    """The parts that differ, in words, and the cells that are left out.
+
+    Cells may be added, and data seeds: both leave what is on record as it is.
+    """
     if not isinstance(old, Mapping) or not isinstance(old.get("cells"), list):
         return "its study is missing", []
-    parts = [key for key in sorted({*old, *new} - {"cells"}) if old.get(key) != new.get(key)]
-    known = {cell["name"] for cell in new["cells"]}
-    gone = [cell.get("name", "?") for cell in old["cells"] if cell not in new["cells"]]
-    left_out = [name for name in gone if name not in known]
-    changed = [name for name in gone if name in known]
+    whole = sorted({*old, *new} - {"cells", "data_seeds"})
+    parts = [key for key in whole if old.get(key) != new.get(key)]
+    now = {cell["name"]: cell for cell in new["cells"]}
+    left_out = [cell.get("name", "?") for cell in old["cells"] if cell.get("name") not in now]
+    changed = []
+    for cell in old["cells"]:
+        if cell.get("name") in now:
+            before, after = _replicated(cell, old), _replicated(now[cell["name"]], new)
+            if not all(_kept(key, before, after) for key in {*before, *after}):
+                changed.append(cell["name"])
     parts += [f"cells ({', '.join(changed)})"] if changed else []
     differs = ", ".join(parts) + (" differ" if len(parts) > 1 else " differs") if parts else ""
     return differs, left_out
+
+
+def _replicated(cell: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, Any]:
+    """The cell with the data seeds that it has, its own or the study's."""
+    return {**cell, "data_seeds": cell.get("data_seeds") or study.get("data_seeds", ())}
+
+
+def _kept(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a cell's field is as it was, or has data seeds beside those it had."""
+    before, after = old.get(key), new.get(key)
+    return set(before) <= set(after) if key == "data_seeds" else before == after

@@ -93,6 +93,7 @@ class Cell(Strict):
     """One row of the table: a task, a family, and what its searches may spend.
 
     lrs, seeds: the grid of members; seeds None for the study's. steps: at most, per member.
+    data_seeds: replicates of every search; None for the study's.
     searches: "all" for kappa, "joint" for N* of the task alone. run: RunConfig fields that differ
     from the study's.
     """
@@ -103,6 +104,7 @@ class Cell(Strict):
     lrs: Numbers
     steps: int = Field(ge=1)
     seeds: Whole | None = None
+    data_seeds: Whole | None = None
     searches: Literal["all", "joint"] = "all"
     run: Mapping[str, Any] = {}
 
@@ -208,7 +210,7 @@ class KappaStudy(Strict):
     def _jobs(self, cell: Cell) -> Iterator[Job]:
         whole = self.config(cell)
         parts = searches_of(whole) if cell.searches == "all" else {"joint": whole}
-        for data_seed in self.data_seeds:
+        for data_seed in cell.data_seeds or self.data_seeds:
             for name, config in parts.items():
                 yield Job(
                     cell=cell.name,
@@ -264,8 +266,8 @@ def _problems(study: KappaStudy) -> Iterator[str]:
         lrs = cell.lrs
         if not lrs or len(set(lrs)) < len(lrs) or min(lrs) <= 0:
             yield f"{cell.name}.lrs got {list(lrs)}; allowed: one or more different numbers above 0"
-        if cell.seeds is not None:
-            grids[f"{cell.name}.seeds"] = cell.seeds
+        own_grids = {"seeds": cell.seeds, "data_seeds": cell.data_seeds}
+        grids |= {f"{cell.name}.{key}": v for key, v in own_grids.items() if v is not None}
     for name, values in grids.items():
         if not values or len(set(values)) < len(values) or min(values) < 0 or max(values) >= SEEDS:
             allowed = "one or more different whole numbers, 0 to 2^63 - 1"

@@ -249,6 +249,14 @@ def test_a_cell_is_complete_with_its_last_search(tmp_path):
     assert left_to_do(plan, tmp_path) == []
 
 
+def test_a_cell_may_have_more_replicates():
+    more = study(cells=[CELL, {**CELL, "name": "b", "data_seeds": [7, 8, 9]}])
+    found = {cell: {job.data_seed for job in more.jobs([cell])} for cell in ("a", "b")}
+    assert found == {"a": {0, 3}, "b": {7, 8, 9}}
+    with pytest.raises(ConfigError, match=r"b\.data_seeds got \[1, 1\]"):
+        study(cells=[{**CELL, "name": "b", "data_seeds": [1, 1]}])
+
+
 def test_a_folder_of_another_study_is_refused(tmp_path):
     stamp = claim(study(), tmp_path) / "study.json"
     before = stamp.stat().st_mtime_ns
@@ -262,9 +270,16 @@ def test_a_folder_of_another_study_is_refused(tmp_path):
     claim(study(cells=[CELL, {**CELL, "name": "added"}]), tmp_path)
     shutil.rmtree(tmp_path / "tiny")
     claim(study(), tmp_path)
+    with pytest.raises(ValueError, match=r"cells \(a\) differs"):
+        claim(study(cells=[{**CELL, "data_seeds": [0, 4]}]), tmp_path)
+    claim(study(cells=[{**CELL, "data_seeds": [0, 3, 4]}]), tmp_path)
+    with pytest.raises(ValueError, match=r"cells \(a\) differs"):
+        claim(study(), tmp_path)
+    shutil.rmtree(tmp_path / "tiny")
+    claim(study(), tmp_path)
     with pytest.raises(ValueError, match=r"another configuration \(cells \(a\) differs\)"):
         claim(study(cells=[{**CELL, "steps": 60}]), tmp_path)
-    with pytest.raises(ValueError, match="data_seeds, seeds differ"):
+    with pytest.raises(ValueError, match=r"\(seeds, cells \(a\) differ\)"):
         claim(study(seeds=[5], data_seeds=[6]), tmp_path)
     stamp.write_text(stamp.read_text().replace('"schema_version": 1', '"schema_version": 0', 1))
     with pytest.raises(ValueError, match=r"study\.json: schema_version 0; allowed: 1"):
