@@ -198,4 +198,6 @@ def _replicated(cell: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, 
 def _kept(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether a cell's field is as it was, or has data seeds beside those it had."""
     before, after = old.get(key), new.get(key)
-    return set(before) <= set(after) if key == "data_seeds" else before == after
+    if key == "data_seeds":
+        return set(before or ()) <= set(after or ())
+    return before == after
