@@ -78,18 +78,18 @@ FROM_ZERO = {
             "n_keys": 4,
             "n_values": 6,
         },
-        small={"n_contexts": 2, "n_keys": 3, "n_values": 3},
+        small={"n_contexts": 2, "n_keys": 2, "n_values": 2, "track_slots": 3},
         layers=3,
         lr=0.2,  # at 1 it oscillates: the curvature reaches 10
         steps=7500,
     ),
     "relation retrieval": FromZero(
         task={"name": "relation_retrieval", "n_blocks": 2, "n_keys": 5, "n_values": 6},
-        small={"n_keys": 3, "n_values": 3},
+        small={"n_keys": 2, "n_values": 2, "track_slots": 3},
     ),
     "permutation inversion": FromZero(
         task={"name": "permutation_inversion", "n_tokens": 5},
-        small={"n_tokens": 3},
+        small={"n_tokens": 3, "track_slots": 2},
         layers=3,
         steps=6000,
     ),
