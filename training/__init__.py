@@ -1,6 +1,6 @@
 """Makes evidence: tasks, model families, runs and their checkpoints, N* and kappa."""
 
-from training.audits.audit import Audit, audit
+from training.audits.audit import Audit, audit, audit_read
 from training.checkpoint import Checkpoint
 from training.config import ConfigError, RunConfig
 from training.engine import train, train_many
@@ -63,6 +63,7 @@ __all__ = [
     "Transformer",
     "accuracy_beyond",
     "audit",
+    "audit_read",
     "open_run",
     "preset",
     "presets",

@@ -32,8 +32,7 @@ def audit(
         typer.echo(json.dumps(found.record()))
     else:
         for each in found.findings:
-            step = "" if each.step is None else f" (step {each.step})"
-            typer.echo(f"{each.kind}{step}: {each.file}: {each.message}")
+            typer.echo(str(each))
         looked = f"{found.checkpoints} checkpoints of {found.runs} runs"
         judged = "" if quick else f", descent from the first step judged in {found.descent}"
         typer.echo(f"{len(found.findings)} findings in {looked}{judged}.")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.progress import TaskID
 
 from analyses.commands.base import Json, bars, find_own_modules
 
@@ -30,31 +32,39 @@ def project(
     """Read every checkpoint in the coordinates of the invariant manifold.
 
     Runs of one task and family are read together. State tracking is read in the coordinates of
-    its group.
+    its group. What an audit of the files finds goes to stderr, and into the JSON.
     """
     from analyses.coordinates import facts, open_runs, read, together
     from analyses.page import plain
+    from training import audit_read
 
     find_own_modules()
-    groups = together(open_runs(folders))
+    runs = open_runs(folders)
+    groups = together(runs)
     if out is not None and len(groups) > 1:
         raise ValueError(
             f"--out {out}: the runs have {len(groups)} different tasks or families, which share no"
             " coordinates; name the folders of one"
         )
+    amiss = audit_read(runs, sorted({step for run in runs for step in run.steps}))
+    for finding in amiss:
+        typer.echo(f"audit: {finding}", err=True)
     rows: list[dict[str, Any]] = []
     with bars(json_) as shown:
-        for runs in groups:
-            name = type(runs[0].task).__name__
-            total = sum(len(run.steps) for run in runs)
+        for group in groups:
+            name = type(group[0].task).__name__
+            total = sum(len(run.steps) for run in group)
             bar = shown.add_task(f"{total} checkpoints", name=name, total=total)
-            data = read(runs, not quick, lambda done, _, bar=bar: shown.update(bar, completed=done))
+            data = read(
+                group, not quick, lambda done, _, bar=bar: shown.update(bar, completed=done)
+            )
             shown.update(bar, completed=total)
             rows += facts(data)
             if out is not None:
                 _write(data, out)
     if json_:
-        typer.echo(json.dumps(plain({"runs": rows}), allow_nan=False))
+        found = {"runs": rows, "audit": [asdict(finding) for finding in amiss]}
+        typer.echo(json.dumps(plain(found), allow_nan=False))
     else:
         typer.echo("\n\n".join(_text(row) for row in rows))
         if out is not None:

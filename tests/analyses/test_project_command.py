@@ -1,6 +1,7 @@
 """`kappalens project`: any folder of runs in coordinates."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -74,6 +75,20 @@ def test_the_file_holds_every_coordinate(runs, name, tmp_path, capsys):
             expected = project(runs[name])
             np.testing.assert_array_equal(data["c"], expected["c"])
             assert data["coordinate"].values.tolist() == expected["coordinate"].values.tolist()
+
+
+def test_damage_is_said_before_anything_is_read(runs, tmp_path, capsys):
+    copy = tmp_path / runs["recall"].run_id
+    shutil.copytree(runs["recall"].path, copy)
+    steps = sorted((copy / "checkpoints").iterdir())
+    shutil.copy(steps[1] / "model.safetensors", steps[2] / "model.safetensors")
+    metas = [json.loads((step / "meta.json").read_text()) for step in steps[1:3]]
+    (steps[2] / "meta.json").write_text(json.dumps(metas[0] | {"step": metas[1]["step"]}))
+    command(folders=[copy], quick=True, json_=True)
+    said = capsys.readouterr()
+    kinds = {finding["kind"] for finding in json.loads(said.out)["audit"]}
+    assert "duplicate" in kinds
+    assert "audit: duplicate" in said.err
 
 
 def test_mistakes_are_named(runs, tmp_path):

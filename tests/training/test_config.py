@@ -181,7 +181,10 @@ def test_everything_that_is_wrong_is_named_in_one_line():
         ({"checkpoints": {"steps": [9]}}, r"checkpoints.steps got \[9\]; allowed: 0 to steps = 8"),
         ({"study": "../up"}, "study got '../up'; allowed: letters"),
         ({"device": "tpu"}, "device got 'tpu'"),
-        ({"task": "recall"}, "task got the name 'recall'; allowed: associative_recall, conditional"),
+        (
+            {"task": "recall"},
+            "task got the name 'recall'; allowed: associative_recall, conditional",
+        ),
         ({"task": {**TASK, "modulos": 4}}, "task modular_addition: unknown modulos; allowed: len"),
         ({"task": {"name": "modular_addition"}}, "missing format, lengths, modulus"),
         ({"task": {**TASK, "modulus": 1}}, "modulus"),

@@ -38,3 +38,7 @@ class Finding:
     @classmethod
     def at(cls, kind: str, step: int | None, file: Path, message: str) -> Finding:
         return cls(kind=kind, step=step, file=str(file), message=" ".join(message.split()))
+
+    def __str__(self) -> str:
+        step = "" if self.step is None else f" (step {self.step})"
+        return f"{self.kind}{step}: {self.file}: {self.message}"
