@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import TaskID
 
 from analyses.commands.base import Json, bars, find_own_modules
 
