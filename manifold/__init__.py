@@ -10,8 +10,18 @@ from manifold.coordinates.lift import Lift, lift
 from manifold.coordinates.plant import plant
 from manifold.coordinates.projection import project
 from manifold.coordinates.rebuild import Rebuilt, evaluate, rebuild
-from manifold.dynamics.continuation import Branch, Fold, continue_branch, equilibrium
+from manifold.dynamics.bifurcation import Bifurcation
+from manifold.dynamics.branch_switching import switch_branch
+from manifold.dynamics.continuation import (
+    Branch,
+    continue_branch,
+    continue_equations,
+    equilibrium,
+)
+from manifold.dynamics.crossover import crossovers
+from manifold.dynamics.cusp import Cusp, FoldCurve, continue_folds
 from manifold.dynamics.field import ReducedField, reduced_field
+from manifold.dynamics.fixed_points import FixedPoint, FixedPoints, fixed_points
 from manifold.groups.characters import (
     CharacterAverage,
     check_homomorphism,
@@ -36,13 +46,17 @@ from manifold.symmetry.transverse import TransverseGrowth, growth_along, transve
 __all__ = [
     "Agreement",
     "Basis",
+    "Bifurcation",
     "Branch",
     "CharacterAverage",
     "CommutantBasis",
+    "Cusp",
     "Direction",
     "ExactLaw",
     "Factored",
-    "Fold",
+    "FixedPoint",
+    "FixedPoints",
+    "FoldCurve",
     "Intertwiners",
     "Lift",
     "Rebuilt",
@@ -54,6 +68,9 @@ __all__ = [
     "commutant",
     "confinement_slopes",
     "continue_branch",
+    "continue_equations",
+    "continue_folds",
+    "crossovers",
     "dimension_by_characters",
     "dimension_over_rotations",
     "effective_matrices",
@@ -62,6 +79,7 @@ __all__ = [
     "exact_confinement",
     "exact_law",
     "expected_by_chance",
+    "fixed_points",
     "four_coordinates",
     "function_agreement",
     "gradient_confinement",
@@ -78,6 +96,7 @@ __all__ = [
     "reduced_field",
     "remove_gauge",
     "state_coordinates",
+    "switch_branch",
     "symmetry_check",
     "transverse_growth",
 ]

@@ -1,4 +1,4 @@
-"""Branches of fixed points by pseudo-arclength continuation, and their folds.
+"""Branches of fixed points by pseudo-arclength continuation, and their bifurcations.
 
 A fixed point of the flow with weight decay is followed through a parameter of the data or the
 decay, around folds. Theory, section 5; the method is Keller's pseudo-arclength continuation.
@@ -6,42 +6,17 @@ decay, around folds. Theory, section 5; the method is Keller's pseudo-arclength 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field as attribute
 
 import numpy as np
 import pandas as pd
 
+from manifold.dynamics.bifurcation import Bifurcation
+from manifold.dynamics.course import Course, Trail
+from manifold.dynamics.curve import point
+from manifold.dynamics.equations import PARAMETERS, Equations, FieldEquations, newton
 from manifold.dynamics.field import ReducedField
-from manifold.dynamics.fold import NEWTON_STEPS, Equations, Fold, newton, refine_fold
-
-PARAMETERS = ("f_v", "f_r", "weight_decay")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldEquations:
-    """The flow of a reduced field as a function of the state and one parameter."""
-
-    field: ReducedField
-    parameter: str
-    weight_decay: float
-
-    def _at(self, p: float) -> tuple[ReducedField, float]:
-        if self.parameter == "weight_decay":
-            return self.field, p
-        return self.field.extended(self.parameter, p), self.weight_decay
-
-    def residual(self, x: np.ndarray, p: float) -> np.ndarray:
-        field, decay = self._at(p)
-        return field.flow(x, decay)
-
-    def jacobian(self, x: np.ndarray, p: float) -> np.ndarray:
-        field, decay = self._at(p)
-        return field.jacobian(x, decay)
-
-    def parameter_derivative(self, x: np.ndarray, p: float) -> np.ndarray:
-        field, _ = self._at(p)
-        return field.parameter_derivative(x, self.parameter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,14 +24,40 @@ class Branch:
     """A branch of fixed points in order of arclength.
 
     table: the parameter, each coordinate, stable, leading (largest real part of an eigenvalue),
-    unstable (how many are positive) and, for a reduced field, loss. folds: in the order met.
-    ended: why the branch stops, in words.
+    unstable (how many are positive) and, for a reduced field, loss. bifurcations: in the order
+    met. unresolved: a sentence for each place where something degenerates that could not be
+    refined. ended: why the branch stops, in words.
     """
 
     parameter: str
     table: pd.DataFrame
-    folds: tuple[Fold, ...]
+    bifurcations: tuple[Bifurcation, ...]
+    unresolved: tuple[str, ...]
     ended: str
+    course: Course = attribute(repr=False)
+
+    @property
+    def folds(self) -> tuple[Bifurcation, ...]:
+        """The saddle-nodes among the bifurcations."""
+        return tuple(one for one in self.bifurcations if one.kind == "fold")
+
+    @property
+    def states(self) -> np.ndarray:
+        """(points, coordinates)."""
+        return self.table[list(self._names)].to_numpy()
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        names = list(map(str, self.table.columns))
+        return tuple(names[1 : names.index("stable")])
+
+    def columns(self, state: np.ndarray, value: float) -> dict[str, float]:
+        """A state at a value of the parameter under the names of the table, its loss included."""
+        named = {self.parameter: value, **dict(zip(self._names, map(float, state), strict=True))}
+        equations = self.course.equations
+        if isinstance(equations, FieldEquations):
+            named["loss"] = equations.at(value)[0].loss(state)
+        return named
 
 
 def equilibrium(
@@ -68,8 +69,10 @@ def equilibrium(
     ValueError without weight decay: then there is no fixed point at finite distance. RuntimeError
     where the flow has not come to rest by time `longest`.
     """
-    _positive("weight_decay", weight_decay)
+    positive("weight_decay", weight_decay)
     state, elapsed, stretch = np.asarray(start, dtype=float), 0.0, 500.0
+    if not np.isfinite(state).all():
+        raise ValueError(f"the start is {state}; its coordinates must be finite")
     while np.linalg.norm(field.flow(state, weight_decay)) > 1e-6:
         if elapsed >= longest:
             raise RuntimeError(
@@ -107,24 +110,16 @@ def continue_branch(
     if parameter not in PARAMETERS:
         raise ValueError(f"parameter is {parameter!r}; one of {', '.join(PARAMETERS)}")
     first, last = map(float, span)
-    if first == last:
-        raise ValueError(f"span is ({first}, {last}); its ends must differ")
+    _apart(first, last)
     for end in (first, last):
         if parameter == "weight_decay":
-            _positive("span of weight_decay", end)
+            positive("span of weight_decay", end)
         else:
             field.at(**{parameter: end})
     equations = FieldEquations(field=field, parameter=parameter, weight_decay=weight_decay)
-    here, decay = equations._at(first)
+    here, decay = equations.at(first)
     state = equilibrium(here, start, decay)
-    branch = continue_equations(equations, state, span=(first, last), step=step)
-    loss = [
-        equations._at(p)[0].loss(x)
-        for p, x in zip(branch.table["parameter"], _states(branch.table), strict=True)
-    ]
-    names = {f"x{i}": name for i, name in enumerate(field.names)}
-    table = branch.table.rename(columns={"parameter": parameter, **names}).assign(loss=loss)
-    return Branch(parameter=parameter, table=table, folds=branch.folds, ended=branch.ended)
+    return continue_equations(equations, state, span=(first, last), step=step)
 
 
 def continue_equations(
@@ -134,128 +129,62 @@ def continue_equations(
     span: tuple[float, float],
     step: float = 0.05,
     scale: float = 10.0,
-    most: int = 2000,
 ) -> Branch:
     """Follow F(x, p) = 0 from x near `start` at p = span[0] towards span[1].
 
     Works in y = (x / scale, (p - span[0]) / (span[1] - span[0])): prediction along the tangent,
     Newton in the hyperplane through the prediction, step halved where Newton fails or the tangent
-    turns by more than 0.2, grown by 1.3 otherwise. A sign change of dp/ds is refined to a fold.
+    turns by more than 0.2, grown by 1.3 otherwise.
+
+    Found between neighbouring points and refined by Newton: fold (dp/ds changes sign),
+    transcritical and pitchfork (the determinant of the bordered system does), Hopf (a pair of
+    complex eigenvalues crosses). ValueError where the equations are not finite at the start;
+    RuntimeError where no fixed point is near it, or it is itself a bifurcation.
     """
-    walk = _Walk(equations, span, scale)
-    x = newton(equations, np.asarray(start, dtype=float), span[0])
-    if x is None:
-        raise RuntimeError(f"no fixed point near the start at parameter {span[0]}")
-    here = walk.point(np.append(x / scale, 0.0), np.append(np.zeros_like(x), 1.0))
-    points, folds, length, ended = [here], [], step / 10, f"{most} points were computed"
-    for _ in range(most):
-        ahead = walk.step(here, length)
-        if ahead is None or ahead.tangent @ here.tangent < 0.98:
-            length /= 2
-            if length < 1e-9:
-                ended = "the step became too small: the branch is not smooth here"
-                break
-            continue
-        if ahead.tangent[-1] * here.tangent[-1] < 0:
-            fold = walk.fold(here, ahead)
-            folds += [fold] if fold is not None else []
-        if not 0.0 <= ahead.y[-1] <= 1.0:
-            edge = walk.edge(here, ahead)
-            points += [edge] if edge is not None else []
-            ended = f"the branch leaves the span at {span[int(ahead.y[-1] > 1)]}"
-            break
-        points.append(ahead)
-        here, length = ahead, min(1.3 * length, step)
-    return Branch(parameter="parameter", table=walk.table(points), folds=tuple(folds), ended=ended)
+    _apart(*span)
+    course, x = Course(equations=equations, span=span, scale=scale, step=step), _array(start)
+    if not np.isfinite(course.rows(course.scaled(x, span[0]))).all():
+        raise ValueError(
+            f"the equations or their derivatives are not finite at the start {x}, parameter "
+            f"{span[0]}; start where they are defined"
+        )
+    found, resting = newton(equations, x, span[0]), equations.residual(x, span[0])
+    if found is None and np.abs(resting).max() > 1e-9:
+        raise RuntimeError(
+            f"no fixed point near the start at parameter {span[0]}: Newton's method does not "
+            "converge from there; fixed_points searches from many starts"
+        )
+    here = None
+    if found is not None:
+        here = point(course, np.append(found / scale, 0.0), np.append(np.zeros_like(found), 1.0))
+    if here is None:
+        raise RuntimeError(
+            f"the start is itself a bifurcation, at parameter {span[0]}; start beside it"
+        )
+    return branch_of(course, course.follow(here))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Point:
-    """y = (x / scale, parameter along the span), dF/dy (n, n + 1) and the unit tangent there."""
-
-    y: np.ndarray
-    rows: np.ndarray
-    tangent: np.ndarray
-
-
-class _Walk:
-    """The scaled equations y -> F, and the moves along their curve of zeros."""
-
-    def __init__(self, equations: Equations, span: tuple[float, float], scale: float) -> None:
-        self.equations, self.first, self.length = equations, span[0], span[1] - span[0]
-        self.scale = scale
-
-    def state(self, y: np.ndarray) -> tuple[np.ndarray, float]:
-        return y[:-1] * self.scale, self.first + y[-1] * self.length
-
-    def rows(self, y: np.ndarray) -> np.ndarray:
-        x, p = self.state(y)
-        by_parameter = self.equations.parameter_derivative(x, p) * self.length
-        return np.column_stack([self.equations.jacobian(x, p) * self.scale, by_parameter])
-
-    def point(self, y: np.ndarray, before: np.ndarray) -> _Point:
-        """y with its tangent, pointing the way of `before`."""
-        rows = self.rows(y)
-        bordered = np.vstack([rows, before])
-        direction = np.linalg.solve(bordered, np.append(np.zeros(len(rows)), 1.0))
-        return _Point(y=y, rows=rows, tangent=direction / np.linalg.norm(direction))
-
-    def step(self, here: _Point, length: float) -> _Point | None:
-        """The zero of F in the hyperplane across the tangent, `length` ahead, or None.
-
-        Newton's method that keeps its matrix while each move is a fifth of the one before.
-        """
-        tangent, before = here.tangent, np.inf
-        guess = y = here.y + length * tangent
-        bordered = np.vstack([here.rows, tangent])
-        for _ in range(NEWTON_STEPS):
-            gap = np.append(self.equations.residual(*self.state(y)), tangent @ (y - guess))
-            move = np.linalg.solve(bordered, -gap)
-            y, size = y + move, float(np.linalg.norm(move))
-            if size < 1e-9:
-                return self.point(y, tangent)
-            if not np.isfinite(size) or size > max(before, length):
-                return None
-            if size > before / 5:
-                bordered = np.vstack([self.rows(y), tangent])
-            before = size
-        return None
-
-    def edge(self, inside: _Point, outside: _Point) -> _Point | None:
-        """The branch's point on the end of the span that was crossed."""
-        end = float(outside.y[-1] > 1)
-        part = (end - inside.y[-1]) / (outside.y[-1] - inside.y[-1])
-        x, p = self.state(np.append((inside.y + part * (outside.y - inside.y))[:-1], end))
-        found = newton(self.equations, x, p)
-        if found is None:
-            return None
-        return self.point(np.append(found / self.scale, end), inside.tangent)
-
-    def fold(self, here: _Point, ahead: _Point) -> Fold | None:
-        """Refine from where dp/ds, linear between the two points, is zero."""
-        part = here.tangent[-1] / (here.tangent[-1] - ahead.tangent[-1])
-        x, p = self.state(here.y + part * (ahead.y - here.y))
-        along = here.tangent + part * (ahead.tangent - here.tangent)
-        return refine_fold(self.equations, x, p, along[:-1])
-
-    def table(self, points: Sequence[_Point]) -> pd.DataFrame:
-        rows = []
-        for point in points:
-            x, p = self.state(point.y)
-            values = np.linalg.eigvals(point.rows[:, :-1] / self.scale).real
-            rows.append(
-                {
-                    "parameter": p,
-                    **{f"x{i}": value for i, value in enumerate(x)},
-                    "stable": bool(values.max() < 0),
-                    "leading": values.max(),
-                    "unstable": int((values > 0).sum()),
-                }
-            )
-        return pd.DataFrame(rows)
+def branch_of(course: Course, trail: Trail) -> Branch:
+    """The trail as a record; that of a reduced field with its names and its loss."""
+    table, equations, name = course.table(trail.points), course.equations, "parameter"
+    if isinstance(equations, FieldEquations):
+        name = equations.parameter
+        states = [course.state(one.y) for one in trail.points]
+        table = table.assign(loss=[equations.at(p)[0].loss(x) for x, p in states])
+        names = {f"x{i}": each for i, each in enumerate(equations.field.names)}
+        table = table.rename(columns={"parameter": name, **names})
+    return Branch(
+        parameter=name,
+        table=table,
+        bifurcations=tuple(trail.bifurcations),
+        unresolved=tuple(trail.unresolved),
+        ended=trail.ended,
+        course=course,
+    )
 
 
-def _positive(name: str, value: float) -> None:
+def positive(name: str, value: float) -> None:
+    """ValueError where a weight decay leaves no fixed point at finite distance."""
     if not 0 < value < np.inf:
         raise ValueError(
             f"{name} got {value}; allowed: above 0, since without decay the weights grow for ever "
@@ -263,5 +192,13 @@ def _positive(name: str, value: float) -> None:
         )
 
 
-def _states(table: pd.DataFrame) -> np.ndarray:
-    return table[[name for name in table if str(name).startswith("x")]].to_numpy()
+def _apart(first: float, last: float) -> None:
+    if first == last or not np.isfinite([first, last]).all():
+        raise ValueError(f"span is ({first}, {last}); its ends must differ and be finite")
+
+
+def _array(start: np.ndarray) -> np.ndarray:
+    x = np.asarray(start, dtype=float)
+    if x.ndim != 1 or not np.isfinite(x).all():
+        raise ValueError(f"the start is {x}; it must be one state of finite coordinates")
+    return x

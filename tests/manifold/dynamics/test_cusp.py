@@ -1,0 +1,88 @@
+"""Folds in two parameters: the cusp of x' = a + b x - x^3, plain, hidden, and in the field."""
+
+import numpy as np
+import pytest
+
+from manifold.dynamics.continuation import continue_branch, continue_equations
+from manifold.dynamics.cusp import continue_folds
+from manifold.dynamics.field import reduced_field
+from tests.manifold.dynamics import normal_forms as nf
+from training.tasks.associative_recall import AssociativeRecall
+
+
+def plain(b):
+    return nf.Plain(lambda y, a: np.array([a + b * y[0] - y[0] ** 3]))
+
+
+def hidden(b):
+    return nf.Hidden(lambda y, a: np.array([a + b * y[0] - y[0] ** 3]), 1, 2)
+
+
+def displaced(b):
+    """The cusp at a = 0.05, b = 0.1, where a and b are mixed as well."""
+    return nf.Plain(
+        lambda y, a: np.array([a - 0.05 + (b - 0.1 + 0.5 * (a - 0.05)) * y[0] - y[0] ** 3])
+    )
+
+
+def folding(family, b, start):
+    system = family(b)
+    x = system.start(np.array([start]), -0.3) if family is hidden else np.array([start])
+    return continue_equations(system, x, span=(-0.3, 0.3), scale=1.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"), [(plain, (0, 0)), (hidden, (0, 0)), (displaced, (0.05, 0.1))]
+)
+def test_the_cusp_is_where_the_closed_form_has_it(family, expected):
+    branch = folding(family, 0.3, -0.9)
+    assert len(branch.folds) == 2
+    curve = continue_folds(branch, branch.folds[0], second_parameter=family, span=(0.3, -0.3))
+    (cusp,) = curve.cusps
+    np.testing.assert_allclose(cusp.values, expected, atol=1e-9)
+    assert cusp.residual < 1e-8
+    assert max(cusp.error) < 1e-8
+    assert cusp.cubic == pytest.approx(-6, rel=1e-5)
+    assert abs(cusp.eigenvalues[0]) < 1e-8
+    assert curve.ended == "the curve leaves the span of second at 0.3"
+    if family is not displaced:  # folds at a^2 = 4 (b / 3)^3
+        a, b = curve.table["parameter"], curve.table["second"]
+        np.testing.assert_allclose(a**2, 4 * (b / 3) ** 3, atol=1e-9)
+    signs = np.sign(curve.table["quadratic"])
+    assert (np.diff(signs) != 0).sum() == 1
+
+
+def test_no_cusp_where_folds_never_meet():
+    """p = q + x^2 folds for every q."""
+    family = lambda q: nf.Plain(lambda y, p: np.array([p - q + y[0] ** 2]))  # noqa: E731
+    branch = continue_equations(family(0.0), np.array([-0.9]), span=(-0.81, 0.5), scale=1.0)
+    curve = continue_folds(branch, branch.folds[0], second_parameter=family, span=(0.0, 0.4))
+    assert curve.cusps == ()
+    np.testing.assert_allclose(curve.table["parameter"], curve.table["second"], atol=1e-9)
+
+
+RECALL = AssociativeRecall(n_blocks=1, n_common=4, n_rare=2, track_slots=4, f_r=0.2, f_v=0.2)
+
+
+def test_bad_requests_are_refused():
+    branch = folding(plain, 0.3, -0.9)
+    fold = branch.folds[0]
+    pitchfork = continue_equations(
+        nf.Plain(nf.supercritical), np.zeros(1), span=(-1.0, 0.9), scale=1.0
+    ).bifurcations[0]
+    for one, second, span, message in (
+        (pitchfork, plain, (0.3, 0.0), "got a pitchfork; folds alone"),
+        (fold, plain, (0.3, 0.3), "ends must differ"),
+        (fold, plain, (0.2, 0.0), "the branch's equations have no fold at 0.063"),
+        (fold, "weight_decay", (1e-3, 2e-3), "give a function from its value to equations"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            continue_folds(branch, one, second_parameter=second, span=span)
+    field = reduced_field(RECALL, coordinates="four")
+    along = continue_branch(field, np.zeros(4), span=(0.2, 0.22), weight_decay=0.02)
+    for second, span, message in (
+        ("f_v", (0.2, 0.3), "which the branch itself moves along"),
+        ("weight_decay", (0.02, 0.0), r"span of weight_decay got 0\.0; allowed: above 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            continue_folds(along, fold, second_parameter=second, span=span)
