@@ -60,7 +60,7 @@ def _trained(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             f"{row['rebuilt_loss'][-1]:.1g}",
             _list(row["rebuilt_accuracy"], ("rare", "mismatch"), 3),
             _list(row["rebuilt_accuracy_at_start"], ("rare", "mismatch"), 2),
-            _captured(row["captured"], row["chance"]),
+            _captured(row["captured"], row["chance"], 2),
             _list(row["function_error"], row["function_error"], 2),
             f"{_step(row['right'])}, {_step(row['equivariant'])}",
         )
@@ -81,7 +81,7 @@ def _control(members: Sequence[Mapping[str, Any]]) -> str:
             f"{row['loss'][-1]:.2f}",
             f"{row['rebuilt_loss'][-1]:.2f}",
             _list(row["captured_at_start"], row["captured_at_start"], 3),
-            _captured(row["captured"], row["chance"]),
+            _captured(row["captured"], row["chance"], 3),
         )
         for seed, row in enumerate(members)
     ]
@@ -126,9 +126,11 @@ def _list(values: Mapping[str, float], names: Iterable[str], digits: int) -> str
     return ", ".join(f"{values[name]:.{digits}f}" for name in names)
 
 
-def _captured(shares: Mapping[str, float], chance: Mapping[str, Mapping[str, float]]) -> str:
+def _captured(
+    shares: Mapping[str, float], chance: Mapping[str, Mapping[str, float]], digits: int
+) -> str:
     return ", ".join(
-        f"{share:.2f} ({chance[block]['low']:.3f} to {chance[block]['high']:.3f})"
+        f"{share:.{digits}f} ({chance[block]['low']:.3f} to {chance[block]['high']:.3f})"
         for block, share in shares.items()
     )
 
