@@ -18,7 +18,7 @@ from manifold.dynamics.continuation import Branch, positive
 from manifold.dynamics.course import MOST
 from manifold.dynamics.curve import Point, advance, point, trace
 from manifold.dynamics.equations import Equations, FieldEquations, rows, second, third
-from manifold.dynamics.fold import left_null_vector, quadratic, refine_fold
+from manifold.dynamics.fold import left_null_vector, refine_fold
 
 Family = Callable[[float], Equations]
 
@@ -193,9 +193,15 @@ class _Folds:
         system[-1, n : 2 * n] = v
         return system
 
+    def jacobian(self, here: Point) -> np.ndarray:
+        """J, of which the rows of the curve already hold a copy."""
+        return here.rows[self.dim : 2 * self.dim, self.dim : 2 * self.dim]
+
     def quadratic(self, here: Point) -> float:
-        (x, v), (p, q) = self.split(here.y), self.parameters(here.y)
-        return quadratic(self.family(q), x, p, v)
+        """w . D^2 F(v, v), from the rows as well."""
+        v = self.split(here.y)[1]
+        bent = here.rows[self.dim : 2 * self.dim, : self.dim] / self.scale
+        return float(left_null_vector(self.jacobian(here), v) @ bent @ v)
 
     def cusp(self, here: Point, ahead: Point) -> Cusp | None:
         """Where the quadratic coefficient is zero between two points, by Brent's method.
@@ -222,8 +228,8 @@ class _Folds:
     def _record(self, here: Point, slope: float) -> Cusp:
         (x, v), (p, q) = self.split(here.y), self.parameters(here.y)
         equations = self.family(q)
-        jacobian = equations.jacobian(x, p)
-        bent = second(equations, x, p, np.append(v, 0.0))[:, : self.dim]
+        jacobian, bent = self.jacobian(here), here.rows[self.dim : 2 * self.dim, : self.dim]
+        bent = bent / self.scale
         w = left_null_vector(jacobian, v)
         h = -np.linalg.pinv(jacobian, rcond=1e-8) @ (bent @ v)
         gap, left = self.gap(here.y), abs(float(w @ bent @ v))
@@ -245,7 +251,7 @@ class _Folds:
         records = []
         for one in points:
             (x, _), (p, q) = self.split(one.y), self.parameters(one.y)
-            values = by_size(np.linalg.eigvals(self.family(q).jacobian(x, p)))
+            values = by_size(np.linalg.eigvals(self.jacobian(one)))
             records.append(
                 {
                     names[0]: p,

@@ -43,23 +43,18 @@ def left_null_vector(jacobian: np.ndarray, v: np.ndarray) -> np.ndarray:
     return left / (left @ v)
 
 
-def quadratic(equations: Equations, x: np.ndarray, p: float, v: np.ndarray) -> float:
-    """w . D^2 F(v, v)."""
-    left = left_null_vector(equations.jacobian(x, p), v)
-    return float(left @ curvature(equations, x, p, v) @ v)
-
-
 def _fold(
     equations: Equations, x: np.ndarray, p: float, v: np.ndarray, residual: float
 ) -> Bifurcation:
     jacobian = equations.jacobian(x, p)
+    left = left_null_vector(jacobian, v)
     return Bifurcation(
         kind="fold",
         value=float(p),
         state=x,
         eigenvalues=by_size(np.linalg.eigvals(jacobian)),
         null_vector=oriented(v),
-        transversality=float(left_null_vector(jacobian, v) @ equations.parameter_derivative(x, p)),
-        quadratic=quadratic(equations, x, p, v),
+        transversality=float(left @ equations.parameter_derivative(x, p)),
+        quadratic=float(left @ curvature(equations, x, p, v) @ v),
         residual=residual,
     )
