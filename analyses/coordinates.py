@@ -19,8 +19,9 @@ STRONGEST = 8
 
 
 def open_runs(folders: Sequence[Path]) -> list[Run]:
-    """Every run in these folders: a run's own, a study's, or one of studies; each once."""
-    found: dict[Path, Run] = {}
+    """Every run in these folders: a run's own, a study's, or one of studies; each once, a copy of
+    a run included."""
+    found: dict[str, Run] = {}
     for folder in folders:
         inside = run_folders(folder)
         if not inside:
@@ -28,7 +29,8 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
                 f"{folder}: has no run; allowed: the folder of a run, <root>/<study>/<run id>, of a"
                 " study, or of studies"
             )
-        found |= {path.resolve(): open_run(path) for path in inside}
+        for run in map(open_run, inside):
+            found.setdefault(run.run_id, run)
     return list(found.values())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,8 @@ def write_run_report(run: Run, *, samples: int = 256, seed: int = 0) -> Path:
     """report.html and report.json inside the run's folder."""
     sections = [_learning(run)]
     facts: dict[str, Any] = {"metrics": run.metrics.to_dict(orient="list")}
-    if isinstance(run.task, BlockList) and isinstance(run.family, AttentionOnly | Transformer):
-        section, facts["coordinates"] = manifold_section(run)
-        sections.append(section)
-    if isinstance(run.task, StateTracking) and has_states(run.family):
-        section, facts["states"] = states_section(run)
-        sections.append(section)
-    if isinstance(run.task, ModularAddition) and len(run.task.lengths) > 1:
-        section, facts["circuits"] = _circuits(run, samples, seed)
+    for key, title, part in _parts(run, samples, seed):
+        section, facts[key] = _read(key, title, part)
         sections.append(section)
     amiss = audit(run.path, read_weights=False).findings
     facts["audit"] = [asdict(finding) for finding in amiss]
@@ -67,6 +62,29 @@ def write_run_report(run: Run, *, samples: int = 256, seed: int = 0) -> Path:
     facts |= {"schema_version": SCHEMA_VERSION, "run_id": run.run_id, "status": run.status}
     write_json(run.path / "report.json", plain(facts))
     return write_text(run.path / "report.html", page)
+
+
+Part = Callable[[], tuple[Section, dict[str, Any]]]
+
+
+def _parts(run: Run, samples: int, seed: int) -> Iterator[tuple[str, str, Part]]:
+    """What the rooms can say of the run's task and family: a key, a title, and how to find out."""
+    if isinstance(run.task, BlockList) and isinstance(run.family, AttentionOnly | Transformer):
+        yield "coordinates", "Coordinates on the invariant manifold", lambda: manifold_section(run)
+    if isinstance(run.task, StateTracking) and has_states(run.family):
+        yield "states", "States as group elements", lambda: states_section(run)
+    if isinstance(run.task, ModularAddition) and len(run.task.lengths) > 1:
+        yield "circuits", "Circuits by length", lambda: _circuits(run, samples, seed)
+
+
+def _read(key: str, title: str, part: Part) -> tuple[Section, dict[str, Any]]:
+    """The section; where the run cannot be read in this way, a section that says why."""
+    try:
+        return part()
+    except ValueError as error:
+        why = f"{title}: not read. {error}"
+        found = Section(anchor=key, title=title, findings=(why,), text=(), figures=())
+        return found, {"not_read": str(error)}
 
 
 def _learning(run: Run) -> Section:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from analyses.commands.base import Json, bars, find_own_modules
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 EXAMPLES = (
     "Examples: kappalens project runs/study/4f0c | kappalens project runs/study --out coords.nc | "
@@ -49,20 +52,30 @@ def project(
     for finding in amiss:
         typer.echo(f"audit: {finding}", err=True)
     rows: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []
     with bars(json_) as shown:
         for group in groups:
             name = type(group[0].task).__name__
             total = sum(len(run.steps) for run in group)
             bar = shown.add_task(f"{total} checkpoints", name=name, total=total)
-            data = read(
-                group, not quick, lambda done, _, bar=bar: shown.update(bar, completed=done)
-            )
+            try:
+                data = read(
+                    group, not quick, lambda done, _, bar=bar: shown.update(bar, completed=done)
+                )
+            except ValueError as error:
+                refused.append({"runs": [run.run_id for run in group], "why": str(error)})
+                continue
             shown.update(bar, completed=total)
             rows += facts(data)
             if out is not None:
                 _write(data, out)
+    if not rows:
+        raise ValueError("; ".join(entry["why"] for entry in refused))
+    for entry in refused:
+        typer.echo(f"not read: {', '.join(entry['runs'])}: {entry['why']}", err=True)
     if json_:
-        found = {"runs": rows, "audit": [asdict(finding) for finding in amiss]}
+        audited = [asdict(finding) for finding in amiss]
+        found = {"runs": rows, "not_read": refused, "audit": audited}
         typer.echo(json.dumps(plain(found), allow_nan=False))
     else:
         typer.echo("\n\n".join(_text(row) for row in rows))
@@ -70,10 +83,15 @@ def project(
             typer.echo(f"\nCoordinates: {out.resolve()}")
 
 
-def _write(data: Any, out: Path) -> None:
+def _write(data: xr.Dataset, out: Path) -> None:
+    """Whole or not at all; lists among the attributes become text, which netCDF can hold."""
+    listed = {name: "; ".join(v) for name, v in data.attrs.items() if isinstance(v, list)}
+    partial = out.with_name(out.name + ".partial")
     try:
-        data.to_netcdf(out)
+        data.assign_attrs(listed).to_netcdf(partial)
+        partial.replace(out)
     except OSError as error:
+        partial.unlink(missing_ok=True)
         raise ValueError(f"--out {out}: cannot be written ({error.strerror or error})") from error
 
 

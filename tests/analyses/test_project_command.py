@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 from analyses.commands.project import project as command
+from analyses.reporting import report
 from manifold import project
 from training import RunConfig, train
 
@@ -31,6 +32,11 @@ def runs(tmp_path_factory):
         "recall": (RECALL, {"name": "attention_only", "layers": 2, "scale": 0.1}),
         "norms": (RECALL, {"name": "transformer", "layers": 1, "heads": 2, "width": 8}),
         "addition": (ADDITION, {"name": "dense_ssm", "width": 4}),
+        "tokens": (ADDITION, {"name": "transformer", "layers": 1, "heads": 1, "width": 8}),
+        "rotary": (
+            RECALL,
+            {"name": "transformer", "layers": 1, "heads": 1, "width": 8, "positions": "rotary"},
+        ),
     }
     return {
         name: train(RunConfig(study=name, task=task, family=family, **shared), root=root)
@@ -44,8 +50,14 @@ def said(capsys, *folders, **options):
 
 
 def test_every_kind_of_run_in_one_call(runs, capsys):
-    rows = said(capsys, runs["recall"].path.parents[1])
-    assert {row["run"] for row in rows} == {run.run_id for run in runs.values()}
+    command(folders=[runs["recall"].path.parents[1]], json_=True)
+    found = json.loads(capsys.readouterr().out)
+    rows = found["runs"]
+    read = {run.run_id for name, run in runs.items() if name != "rotary"}
+    assert {row["run"] for row in rows} == read
+    (refused,) = found["not_read"]
+    assert refused["runs"] == [runs["rotary"].run_id]
+    assert "rotary" in refused["why"]
     by_run = {row["run"]: row for row in rows}
     recall = by_run[runs["recall"].run_id]
     last = project(runs["recall"]).isel(run=0, step=-1)["c"]
@@ -65,16 +77,28 @@ def test_quick_runs_no_model(runs, capsys):
     assert "rebuilt_loss" not in row
 
 
-@pytest.mark.parametrize("name", ["recall", "norms", "addition"])
+@pytest.mark.parametrize("name", ["recall", "norms", "addition", "tokens"])
 def test_the_file_holds_every_coordinate(runs, name, tmp_path, capsys):
     (row,) = said(capsys, runs[name].path, out=tmp_path / "c.nc")
     with xr.open_dataset(tmp_path / "c.nc") as data:
         assert data["run"].values.tolist() == [row["run"]]
         assert data["step"].values.tolist() == list(runs[name].steps)
-        if name != "addition":
+        if name in ("recall", "norms"):
             expected = project(runs[name])
             np.testing.assert_array_equal(data["c"], expected["c"])
             assert data["coordinate"].values.tolist() == expected["coordinate"].values.tolist()
+
+
+def test_a_copy_of_a_run_is_the_run(runs, tmp_path, capsys):
+    shutil.copytree(runs["addition"].path, tmp_path / "copy")
+    (row,) = said(capsys, runs["addition"].path, tmp_path / "copy")
+    assert row["run"] == runs["addition"].run_id
+
+
+def test_a_report_says_what_cannot_be_read(runs):
+    report(runs["rotary"].path)
+    found = json.loads((runs["rotary"].path / "report.json").read_text())
+    assert "rotary" in found["coordinates"]["not_read"]
 
 
 def test_damage_is_said_before_anything_is_read(runs, tmp_path, capsys):
@@ -94,7 +118,9 @@ def test_damage_is_said_before_anything_is_read(runs, tmp_path, capsys):
 def test_mistakes_are_named(runs, tmp_path):
     with pytest.raises(ValueError, match="has no run"):
         command(folders=[tmp_path])
-    with pytest.raises(ValueError, match="3 different tasks or families"):
+    with pytest.raises(ValueError, match="5 different tasks or families"):
         command(folders=[runs["recall"].path.parents[1]], out=tmp_path / "c.nc")
+    with pytest.raises(ValueError, match="rotary"):
+        command(folders=[runs["rotary"].path])
     with pytest.raises(ValueError, match="cannot be written"):
         command(folders=[runs["recall"].path], out=tmp_path / "no" / "c.nc", quick=True)
