@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from manifold.coordinates.elements import element
 from manifold.coordinates.factored import LARGEST, READOUT, Factored
 from manifold.coordinates.placement import Placement, placement
+from manifold.coordinates.shares import check_finite, ratio
 from training.families.attention_only import paths
 
 Source = Mapping[str, np.ndarray] | Factored
@@ -189,19 +190,22 @@ class Basis:
         """||W - P W||^2 / ||W||^2 per block and over "all" of them; 0 where W is zero.
 
         P is the Frobenius-orthogonal projection on the span. Taken from the difference, so that
-        shares far below rounding of 1 are meaningful.
+        shares far below rounding of 1 are meaningful. ValueError naming a matrix whose norm is NaN
+        or infinite, here as in `captured` and `left_out`.
         """
         if isinstance(matrices, Factored):
             return self.share_off(matrices, self.inner(matrices))
         nearest = self.matrices(self.coordinates(matrices))
         norms = {b: float(np.sum(matrices[b] ** 2)) for b in self.blocks}
+        check_finite("basis", norms)
         rests = {b: float(np.sum((matrices[b] - nearest[b]) ** 2)) for b in self.blocks}
         norms["all"], rests["all"] = sum(norms.values()), sum(rests.values())
-        return {b: rests[b] / norms[b] if norms[b] else 0.0 for b in norms}
+        return {b: float(ratio(rests[b], norms[b])) for b in norms}
 
     def share_off(self, matrices: Factored, inner: np.ndarray) -> dict[str, np.ndarray]:
         """`off_manifold` of factors whose `inner` products are known already, (..) each."""
         norms = matrices.norms()
+        check_finite("basis", norms)
         c = self.raise_index(inner)
         rests = {}
         for block in self.blocks:
@@ -210,7 +214,7 @@ class Basis:
             rests[block] = np.maximum(rest, 0.0)
         norms["all"] = np.sum(list(norms.values()), axis=0)
         rests["all"] = np.sum(list(rests.values()), axis=0)
-        return {b: _ratio(rests[b], norms[b]) for b in norms}
+        return {b: ratio(rests[b], norms[b]) for b in norms}
 
     def captured(self, matrices: Source) -> dict[str, Any]:
         """||P W||^2 / ||W||^2 per block and over "all"; 1 where W is zero."""
@@ -233,9 +237,10 @@ class Basis:
                 split = np.sum(self._split(block, matrices) ** 2, axis=(2, 4))
                 norms[block] = split.sum()
                 kept[block] = split[tuple(self._placement.pairs(block))].sum()
+        check_finite("basis", norms)
         norms["all"] = np.sum(list(norms.values()), axis=0)
         kept["all"] = np.sum(list(kept.values()), axis=0)
-        return {b: _ratio(np.maximum(norms[b] - kept[b], 0.0), norms[b]) for b in norms}
+        return {b: ratio(np.maximum(norms[b] - kept[b], 0.0), norms[b]) for b in norms}
 
     @property
     def complete(self) -> bool:
@@ -324,7 +329,3 @@ def _scattered(blocks: list[tuple[np.ndarray, np.ndarray]], size: int) -> csr_ar
         values.append(np.tile(matrix[i, j], len(members)))
     at = (np.concatenate(rows), np.concatenate(columns))
     return csr_array((np.concatenate(values), at), shape=(size, size))
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=np.asarray(whole) > 0)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from manifold.coordinates.basis import READOUT, Basis
+from manifold.coordinates.shares import check_finite, ratio
 from training.tasks.base import IGNORE, Batch
 
 
@@ -37,11 +38,15 @@ def function_agreement(
     """Of effective matrices with others, mostly their projection, on the sequences of a batch.
 
     Both in the basis' frame, (..) + `Basis.shape`, with the same leading axes or none.
+    ValueError naming the matrix that has NaN, or a norm that overflows.
     """
     own, other = (
         {block: torch.from_numpy(np.ascontiguousarray(side[block])) for block in basis.blocks}
         for side in (matrices, others)
     )
+    for name, side in (("matrices", own), ("others", other)):
+        squares = {block: matrix.square().sum((-2, -1)).numpy() for block, matrix in side.items()}
+        check_finite(f"function agreement, {name}", squares)
     n, time = basis.vocabulary, batch.tokens.shape[1]
     rows = [basis.frame[:n, :n][batch.tokens], basis.frame[n:, n:][batch.positions]]
     x = torch.from_numpy(np.concatenate(rows, axis=-1))
@@ -79,7 +84,7 @@ def _centred(scores: Tensor, seen: Tensor) -> Tensor:
 
 
 def _relative(own: Tensor, other: Tensor, over: int) -> np.ndarray:
-    """rms(other - own) / rms(own) over so many last axes; 0 where own is 0."""
+    """rms(other - own) / rms(own) over so many last axes; 0 where both are 0, inf where own is."""
     axes = tuple(range(-over, 0))
     error, size = (side.square().sum(axes) for side in (other - own, own))
-    return torch.where(size > 0, error / size.where(size > 0, 1.0), 0.0).sqrt().numpy()
+    return np.sqrt(ratio(error.numpy(), size.numpy()))

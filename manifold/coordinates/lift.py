@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from manifold.coordinates.factored import Factored
+from manifold.coordinates.shares import ratio
 from manifold.coordinates.stream import Arrays, Stream, fold
 from training.families.transformer import EPSILON, Transformer
 from training.tasks.base import IGNORE, Batch, Task
@@ -31,7 +32,7 @@ class Lift:
     logit_error: rms of the difference of logits over the rms of the network's, both after the
     mean over the vocabulary is removed, at supervised positions of held-out sequences.
     agreement: share of these where both have the same largest logit.
-    Both (..), float64, with the leading axes of the stream.
+    Both NaN where logits overflow. Both (..), float64, with the leading axes of the stream.
     """
 
     stream: Stream
@@ -213,5 +214,7 @@ def _compare(network: np.ndarray, lifted: np.ndarray) -> tuple[np.ndarray, np.nd
     centred = [side - side.mean(-1, keepdims=True) for side in (network, lifted)]
     rms = np.sqrt(np.mean(centred[0] ** 2, axis=(-2, -1)))
     error = np.sqrt(np.mean((centred[1] - centred[0]) ** 2, axis=(-2, -1)))
-    relative = np.divide(error, rms, out=np.zeros_like(error), where=rms > 0)
-    return relative, np.mean(network.argmax(-1) == lifted.argmax(-1), axis=-1)
+    agree = np.mean(network.argmax(-1) == lifted.argmax(-1), axis=-1)
+    relative = np.where(np.isfinite(rms), ratio(error, rms), np.nan)
+    known = np.isfinite(network).all((-2, -1)) & np.isfinite(lifted).all((-2, -1))
+    return relative, np.where(known, agree, np.nan)
