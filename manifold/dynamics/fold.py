@@ -46,14 +46,14 @@ def left_null_vector(jacobian: np.ndarray, v: np.ndarray) -> np.ndarray:
 def _fold(
     equations: Equations, x: np.ndarray, p: float, v: np.ndarray, residual: float
 ) -> Bifurcation:
-    jacobian = equations.jacobian(x, p)
+    jacobian, v = equations.jacobian(x, p), oriented(v)
     left = left_null_vector(jacobian, v)
     return Bifurcation(
         kind="fold",
         value=float(p),
         state=x,
         eigenvalues=by_size(np.linalg.eigvals(jacobian)),
-        null_vector=oriented(v),
+        null_vector=v,
         transversality=float(left @ equations.parameter_derivative(x, p)),
         quadratic=float(left @ curvature(equations, x, p, v) @ v),
         residual=residual,

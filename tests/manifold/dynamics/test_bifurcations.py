@@ -41,12 +41,19 @@ def test_hidden_normal_forms(name, seed):
     assert one.residual < 1e-10
     assert one.eigenvalues.real == pytest.approx([0, -1, -2, -3, -4], abs=1e-7)
     assert np.abs(system.jacobian(one.state, one.value) @ one.null_vector).max() < 1e-8
+    # an amplitude along the null vector is y_0 / long: coefficients follow by that scaling
+    long = (system.normal(one.state, one.value)[1] @ one.null_vector)[0]
     if name == "fold":
-        assert abs(one.transversality * one.quadratic) > 0.5
+        assert one.transversality == pytest.approx(1 / long, abs=1e-7)
+        assert one.quadratic == pytest.approx(2 * long, abs=1e-7)
     else:
         assert one.transversality == pytest.approx(1.0, abs=1e-7)  # the eigenvalue is p
+    if one.kind == "transcritical":
+        assert one.quadratic == pytest.approx(-2 * long, abs=1e-7)
     if one.kind == "pitchfork":
         assert abs(one.quadratic) < 1e-8
+        sign = -1 if name == "supercritical" else 1
+        assert one.cubic == pytest.approx(sign * 6 * long**2, abs=1e-6)
     assert branch.unresolved == ()
 
 
@@ -63,6 +70,9 @@ def test_hidden_hopf(sign, seed):
     assert np.abs(system.normal(one.state, one.value)[0]).max() < 1e-9
     gap = system.jacobian(one.state, one.value) @ one.null_vector
     assert np.abs(gap - 1j * one.frequency * one.null_vector).max() < 1e-8
+    moved = system.normal(one.state, one.value)[1] @ one.null_vector
+    expected = 2 * sign / nf.FREQUENCY * np.linalg.norm(moved[:2]) ** 2
+    assert one.cubic == pytest.approx(expected, rel=1e-6)
     assert branch.unresolved == ()
     assert "supercritical hopf" in str(one) or sign > 0
 

@@ -78,8 +78,9 @@ def test_both_folds_of_the_cusp_unfolding(a):
         assert fold.residual < 1e-12
         assert abs(fold.eigenvalues[0]) < 1e-8
         assert (fold.eigenvalues[1:].real < -0.5).all()
-        assert fold.quadratic * u < 0
-        assert abs(fold.transversality) > 0.1
+        along = ROTATION[:, 0] @ fold.null_vector  # u moves so much with the null vector
+        assert fold.quadratic == pytest.approx(-6 * u * along, abs=1e-7)
+        assert fold.transversality == pytest.approx(1 / along, abs=1e-7)
     middle = np.abs(branch.table[["x0", "x1", "x2"]].to_numpy() @ ROTATION[:, 0]) < np.sqrt(a / 3)
     np.testing.assert_array_equal(branch.table["stable"], ~middle)
     assert branch.table["parameter"].iloc[-1] == 2.0
