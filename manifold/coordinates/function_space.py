@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from manifold.coordinates.basis import READOUT, Basis
+from manifold.coordinates.sequences import check_sequences
 from manifold.coordinates.shares import check_finite, ratio
 from training.tasks.base import IGNORE, Batch
 
@@ -44,6 +45,7 @@ def function_agreement(
         {block: torch.from_numpy(np.ascontiguousarray(side[block])) for block in basis.blocks}
         for side in (matrices, others)
     )
+    check_sequences(batch.tokens, batch.positions, basis.vocabulary, basis.n_positions)
     for name, side in (("matrices", own), ("others", other)):
         squares = {block: matrix.square().sum((-2, -1)).numpy() for block, matrix in side.items()}
         check_finite(f"function agreement, {name}", squares)

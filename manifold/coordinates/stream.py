@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manifold.coordinates.sequences import check_sequences
 from training.families.positions import sinusoids
 from training.families.transformer import Transformer
 from training.tasks.base import Task
@@ -62,7 +63,8 @@ class Stream:
         return self.rows.shape[:-2]
 
     def logits(self, tokens: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """(.., batch, time, vocabulary) of tokens and positions (batch, time)."""
+        """(.., batch, time, vocabulary) of tokens and positions (batch, time), none hidden."""
+        check_sequences(tokens, positions, self.vocabulary, self.n_positions)
         rows = torch.from_numpy(self.rows)
         x = rows[..., tokens, :] + rows[..., self.vocabulary + positions, :]
         time = tokens.shape[1]

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from manifold.coordinates.basis import Basis
 from manifold.coordinates.effective import Matrices, disentangled
+from manifold.coordinates.sequences import check_sequences
 from training.families.attention_only import AttentionOnly
 from training.tasks.base import IGNORE, Batch
 
@@ -99,15 +100,7 @@ def check_matrices(basis: Basis, matrices: Mapping[str, np.ndarray]) -> None:
 
 
 def _check_sequences(basis: Basis, batch: Batch, weights: np.ndarray | None) -> None:
-    if not len(batch):
-        raise ValueError("sequences: the batch is empty; at least one sequence is needed")
-    for name, size in (("tokens", basis.vocabulary), ("positions", basis.n_positions)):
-        values = getattr(batch, name)
-        if values.min() < 0 or values.max() >= size:
-            raise ValueError(
-                f"sequences: {name} run from {values.min()} to {values.max()}; the basis has "
-                f"0 to {size - 1}: take the basis of the task that made them"
-            )
+    check_sequences(batch.tokens, batch.positions, basis.vocabulary, basis.n_positions)
     if weights is not None and np.shape(weights) != (len(batch),):
         raise ValueError(
             f"weights: one for each of {len(batch)} sequences is needed, got {np.shape(weights)}"
