@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from manifold.coordinates.factored import Factored
+from manifold.coordinates.sequences import check_sequences
 from manifold.coordinates.shares import ratio
 from manifold.coordinates.stream import Arrays, Stream, fold
 from training.families.transformer import EPSILON, Transformer
@@ -60,14 +61,15 @@ def lift(source: Any, family: Transformer | None = None, task: Task | None = Non
     trained models the rebuilt loss is then 0.002 to 0.004, against 2.5 with the MLP left out.
     Without LayerNorm and MLP nothing is approximated.
 
-    ValueError for rotary positions, for weights that are not finite, and for weights whose sizes
-    are not those of family and task.
+    ValueError for rotary positions, for tasks that hide tokens (masked layouts), and for weights
+    that are not finite or whose names and sizes are not those of family and task.
     """
     family, task = _described(source, family, task)
     weights = _stacked(source, family, task)
     approximate = family.layer_norm or family.mlp
     used = measured_on(family, task) if approximate else 0
     batch = task.evaluation(0, used + SEQUENCES)
+    check_sequences(batch.tokens, batch.positions, task.vocabulary, task.n_positions)
     used = min(used, len(batch) // 2)
     network, scales, maps = _observe(weights, family, batch, used)
     stream = fold(weights, family, task, scales, maps)
@@ -128,8 +130,8 @@ def _stacked(source: Any, family: Any, task: Task) -> dict[str, np.ndarray]:
 
 
 def arrays(source: Any, family: Any, task: Task) -> dict[str, np.ndarray]:
-    """A checkpoint's or a mapping's weights as float64; ValueError unless finite and of the sizes
-    of family and task."""
+    """A checkpoint's or a mapping's weights as float64; ValueError unless finite and of the names
+    and sizes of family and task."""
     where = str(getattr(source, "path", "weights"))
     weights = {
         name: np.array(value.detach().cpu() if isinstance(value, torch.Tensor) else value, float)
@@ -139,6 +141,12 @@ def arrays(source: Any, family: Any, task: Task) -> dict[str, np.ndarray]:
     missing = sorted(set(expected) - set(weights))
     if missing:
         raise ValueError(f"{where}: lacks {', '.join(missing)}, which {family} on {task} has")
+    surplus = sorted(set(weights) - set(expected))
+    if surplus:
+        raise ValueError(
+            f"{where}: has {', '.join(surplus)}, which {family} has not; allowed: "
+            f"{', '.join(expected)}; give the family that the weights are of"
+        )
     wrong = [
         f"{name} is {weights[name].shape}, {shape} is needed"
         for name, shape in expected.items()

@@ -1,5 +1,7 @@
 """The stream is the network where nothing is approximated, and else states its error truthfully."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +10,12 @@ from manifold.coordinates.effective import effective_matrices, frame_of
 from manifold.coordinates.invariant import invariant_basis
 from manifold.coordinates.lift import SEQUENCES, lift, measured_on
 from manifold.coordinates.rebuild import evaluate
+from manifold.symmetry.confinement import random_point
+from manifold.symmetry.symmetry_check import symmetry_check
 from training.families.dense_ssm import DenseSSM
 from training.families.transformer import Transformer
 from training.tasks.associative_recall import AssociativeRecall
+from training.tasks.modular_addition import ModularAddition
 
 TASK = AssociativeRecall(n_blocks=3, n_common=4, n_rare=3, track_slots=4, f_r=0.3, f_v=0.3)
 BATCH = TASK.evaluation(7, 40)
@@ -133,3 +138,32 @@ def test_what_has_no_stream_is_refused():
         lift(params, model()[0])
     with pytest.raises(ValueError, match="no checkpoint"):
         lift([], model()[0], TASK)
+
+
+def test_weights_that_the_family_has_not_are_refused():
+    """Left out silently, a lift without them would be called exact."""
+    bare = model()[0]
+    whole = model(layer_norm=True, mlp=True)[1]
+    with pytest.raises(ValueError, match=r"has blocks\.0\.attn\.b_K, .*ln_final\.w.* has not"):
+        lift(whole, bare, TASK)
+    with pytest.raises(ValueError, match=r"has blocks\.1\.attn\.W_K"):
+        lift(model()[1], model(layers=1)[0], TASK)
+
+
+@pytest.mark.parametrize("layout", ["aligned_masked", "right_aligned_masked"])
+def test_hidden_tokens_are_refused(layout):
+    """Position -1 would read the last position's row, and attention would see the padding."""
+    masked = ModularAddition(modulus=5, lengths=(2, 3), format="outcome", layout=layout)
+    family = Transformer(layers=1, heads=1, width=8, mlp=False, layer_norm=False)
+    weights = family.initialise(masked, 0, torch.float64)
+    with pytest.raises(ValueError, match=rf"hidden \(position -1: padding .*{layout}"):
+        lift(weights, family, masked)
+    plain = replace(masked, layout="aligned")
+    stream, batch = lift(weights, family, plain).stream, masked.evaluation(0, 20)
+    with pytest.raises(ValueError, match="tokens are hidden"):
+        stream.logits(batch.tokens, batch.positions)
+    basis = invariant_basis(plain, layers=1)
+    with pytest.raises(ValueError, match="tokens are hidden"):
+        evaluate(masked, basis, random_point(basis), batch=batch)
+    with pytest.raises(ValueError, match="tokens are hidden"):
+        symmetry_check(masked, masked, samples=64, copies=199)
