@@ -7,6 +7,7 @@ import numpy as np
 from manifold.coordinates.basis import READOUT, Basis, Source
 from manifold.coordinates.effective import gauge_projectors, remove_gauge
 from manifold.coordinates.factored import Factored
+from manifold.coordinates.shares import check_finite
 from training.tasks.base import generator
 
 
@@ -35,12 +36,15 @@ def captured_by_chance(
     Each head's matrix becomes U S V^T, S its singular values, U and V uniform orthogonal (Haar) in
     the range of the gauge projectors: everything in which two models can differ. Returns
     {"mean", "low", "high"}, the mean over draws and the interval that holds 95% of them.
+    ValueError naming a matrix that has NaN.
     """
     if isinstance(matrices, Factored):
         matrices = matrices.matrices()
     rng = generator(seed, *b"captured_by_chance")
     frames, spectra = {}, {}
-    for block, matrix in remove_gauge(basis, matrices).items():
+    free = remove_gauge(basis, matrices)
+    check_finite("captured by chance", {block: np.sum(m**2) for block, m in free.items()})
+    for block, matrix in free.items():
         left, right = (_range(projector) for projector in gauge_projectors(basis, block))
         heads = matrix.reshape(-1, *matrix.shape[-2:])
         frames[block] = left, right

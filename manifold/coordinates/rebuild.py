@@ -10,6 +10,8 @@ import torch
 
 from manifold.coordinates.basis import READOUT, Basis
 from manifold.coordinates.effective import disentangled
+from manifold.coordinates.sequences import check_sequences
+from manifold.coordinates.shares import check_finite
 from training.families.attention_only import AttentionOnly
 from training.tasks.base import IGNORE, Batch, Task
 
@@ -39,7 +41,15 @@ def rebuild(
 
     Float64, by the forward of attention_only on the full matrices: the slow reference of the
     reduced field, with which it shares nothing but the basis.
+    ValueError for coordinates that are NaN or infinite, and a basis of another task's sizes.
     """
+    bad = [name for name, ok in zip(basis, np.isfinite(c).ravel(), strict=False) if not ok]
+    if bad:
+        few = ", ".join(bad[:5]) + (", .." if len(bad) > 5 else "")
+        raise ValueError(
+            f"rebuild: {len(bad)} of {basis.dim} coordinates are NaN or infinite ({few}); allowed: "
+            f"finite ones, as at a step that the run kept"
+        )
     return evaluate(task, basis, basis.matrices(c), size=size, seed=seed, batch=batch)
 
 
@@ -66,6 +76,7 @@ def run_matrices(
     task: Task, basis: Basis, matrices: Mapping[str, np.ndarray], batch: Batch
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Loss (..) and accuracy by kind (..) of matrices (..) + `Basis.shape`, one model each."""
+    _check(task, basis, matrices, batch)
     model = AttentionOnly(layers=basis.layers, heads=basis.heads)
     lead = matrices[READOUT].shape[:-2]
     params = disentangled(basis, matrices)
@@ -77,12 +88,29 @@ def run_matrices(
         for start in range(0, len(batch), CHUNK):
             part = batch[start : start + CHUNK]
             tokens, positions = (
-                torch.from_numpy(side).expand(*lead, *side.shape)
+                torch.from_numpy(np.array(side)).expand(*lead, *side.shape)
                 for side in (part.tokens, part.positions)
             )
             forward = model.forward_last if last else model.forward
             parts.append(forward(params, tokens, positions))
     return score(task, torch.cat(parts, dim=-3), batch)
+
+
+def _check(task: Task, basis: Basis, matrices: Mapping[str, np.ndarray], batch: Batch) -> None:
+    sizes = {
+        "vocabulary": (basis.vocabulary, task.vocabulary),
+        "positions": (basis.n_positions, task.n_positions),
+    }
+    wrong = [
+        f"{name} {has}, the task {needs}" for name, (has, needs) in sizes.items() if has != needs
+    ]
+    if wrong:
+        raise ValueError(
+            f"rebuild: the basis is not of this task, it has {'; '.join(wrong)}; give "
+            f"invariant_basis(task, ..)"
+        )
+    check_finite("rebuild", {b: np.sum(np.square(matrices[b]), (-2, -1)) for b in basis.blocks})
+    check_sequences(batch.tokens, batch.positions, basis.vocabulary, basis.n_positions)
 
 
 def score(
@@ -92,13 +120,13 @@ def score(
 
     logits: (.., batch, time, vocabulary), or at the last position alone.
     """
-    targets = torch.from_numpy(batch.targets[:, -logits.shape[-2] :])
+    targets = torch.from_numpy(np.array(batch.targets[:, -logits.shape[-2] :]))
     supervised = targets != IGNORE
     chosen, answers = logits[..., supervised, :], targets[supervised]
     of_answer = chosen.gather(-1, answers.expand(*chosen.shape[:-1])[..., None])[..., 0]
     losses = chosen.logsumexp(-1) - of_answer
     right = (chosen.argmax(-1) == answers).double()
-    kinds = torch.from_numpy(batch.kind)[:, None].expand(supervised.shape)[supervised]
+    kinds = torch.from_numpy(np.array(batch.kind))[:, None].expand(supervised.shape)[supervised]
     accuracy = {
         kind: right[..., kinds == index].mean(-1).numpy()
         for index, kind in enumerate(task.kinds)

@@ -56,3 +56,24 @@ def test_lifted_transformer_keeps_its_loss():
     assert found.loss == pytest.approx(expected.item(), abs=1e-12)
     right = (logits.argmax(-1) == targets[:, -1]).numpy()
     assert found.accuracy["rare"] == right[batch.kind == 0].mean()
+
+
+def test_what_is_no_model_of_the_task_is_refused():
+    basis = invariant_basis(TASK)
+    c = np.zeros(basis.dim)
+    c[3] = np.nan
+    with pytest.raises(ValueError, match=r"1 of 42 coordinates are NaN or infinite \(1:I_p\)"):
+        rebuild(TASK, basis, c)
+    matrices = basis.matrices(np.ones(basis.dim))
+    with pytest.raises(ValueError, match="NaN or infinite: 1 of 1 of W2;"):
+        evaluate(TASK, basis, matrices | {"W2": matrices["W2"] * np.nan}, size=10)
+    larger = AssociativeRecall(n_blocks=3, n_common=6, n_rare=6, track_slots=4, f_r=0.3, f_v=0.3)
+    with pytest.raises(ValueError, match="vocabulary 11, the task 12"):
+        rebuild(larger, basis, np.zeros(basis.dim))
+
+
+def test_representatives_with_read_only_positions_are_run():
+    batch = TASK.program.orbits().batch()
+    assert not batch.positions.flags.writeable
+    basis = invariant_basis(TASK)
+    assert rebuild(TASK, basis, np.zeros(basis.dim), batch=batch).loss == pytest.approx(np.log(11))
