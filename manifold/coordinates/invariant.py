@@ -6,11 +6,10 @@ from collections import Counter
 from math import comb
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from manifold.coordinates.basis import READOUT, Basis, Direction
 from manifold.groups.commutant import CommutantBasis, commutant
+from manifold.groups.generators import generators, orbits
 from training.families.attention_only import paths, projectors
 from training.tasks.base import Task
 
@@ -52,7 +51,7 @@ def invariant_basis(
     _check_size(layers, heads)
     frame = frame_projector(task, family)
     _check_symmetry(task)
-    orbitals = commutant(_generators(task))
+    orbitals = commutant(generators(task))
     scale = np.sqrt(orbitals.sizes)  # orthonormal coordinates of the commutant
     names, stack, chosen = [], [], np.empty((0, orbitals.dim))
     for name, matrix in _candidates(task, orbitals):
@@ -191,20 +190,6 @@ def _embed(task: Task, token: np.ndarray | None, position: np.ndarray | None) ->
     return matrix
 
 
-def _generators(task: Task) -> np.ndarray:
-    """The direct product acting on tokens and positions together, (g, d)."""
-    symmetry, n = task.symmetry, task.vocabulary
-    token = np.asarray(symmetry.token_generators, int).reshape(-1, n)
-    position = np.asarray(symmetry.position_generators, int).reshape(-1, task.n_positions)
-    rest = np.arange(n, n + task.n_positions)
-    return np.concatenate(
-        [
-            np.hstack([token, np.tile(rest, (len(token), 1))]),
-            np.hstack([np.tile(np.arange(n), (len(position), 1)), position + n]),
-        ]
-    )
-
-
 def _directions(task: Task) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The task's named directions on (d, d); the shift M and its inverse before other powers."""
     symmetry = task.symmetry
@@ -313,16 +298,13 @@ def _on_every_block(
 def _group(task: Task) -> str:
     """Generators and orbits in words."""
     parts = []
-    for what, generators in (
+    for what, moves in (
         ("tokens", task.symmetry.token_generators),
         ("positions", task.symmetry.position_generators),
     ):
-        links = np.asarray(generators)
-        size = links.shape[-1]
-        at = (np.tile(np.arange(size), len(links)), links.ravel())
-        _, orbit = connected_components(coo_array((np.ones(links.size), at), (size, size)), False)
+        orbit = orbits(np.asarray(moves))
         sizes = ", ".join(str(n) for n in np.bincount(orbit))
-        parts.append(f"{size} {what} in orbits of {sizes} under {len(links)} generators")
+        parts.append(f"{len(orbit)} {what} in orbits of {sizes} under {len(moves)} generators")
     return "; ".join(parts)
 
 

@@ -12,6 +12,7 @@ from scipy.stats import t as student
 
 from manifold.coordinates.basis import READOUT, Basis
 from manifold.coordinates.invariant import invariant_basis
+from manifold.groups.generators import generators, orbits
 from manifold.symmetry.confinement import random_point
 from manifold.symmetry.full_loss import flat, loss_gradient, unflat
 from manifold.symmetry.group_elements import random_elements
@@ -19,7 +20,6 @@ from manifold.symmetry.symmetry_tables import (
     direction_table,
     generator_table,
     matrix_table,
-    orbits,
     point_table,
     rank,
     squares,
@@ -107,7 +107,7 @@ def symmetry_check(
 
     ValueError for a task without symmetry, sizes that disagree, and bad settings.
     """
-    moves = _generators(task)
+    moves = generators(task)
     _check_settings(moves, task, alpha, copies, parts)
     basis = invariant_basis(task, layers=layers, heads=heads)
     batches, weights = _parts(data, samples, parts, seed)
@@ -143,19 +143,6 @@ def symmetry_check(
         generators=generator_table(task, moves, tests),
         directions=direction_table(basis, moves, rests, whole, weights),
         points=point_table(basis, moves, rests, whole, weights, counts),
-    )
-
-
-def _generators(task: Task) -> np.ndarray:
-    """The direct product on tokens, then positions, (g, d)."""
-    symmetry, n, places = task.symmetry, task.vocabulary, task.n_positions
-    token = np.asarray(symmetry.token_generators, int).reshape(-1, n)
-    position = np.asarray(symmetry.position_generators, int).reshape(-1, places)
-    return np.concatenate(
-        [
-            np.hstack([token, np.tile(np.arange(n, n + places), (len(token), 1))]),
-            np.hstack([np.tile(np.arange(n), (len(position), 1)), position + n]),
-        ]
     )
 
 

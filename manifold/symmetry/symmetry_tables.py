@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from manifold.coordinates.basis import READOUT, Basis
+from manifold.groups.generators import orbits
 from manifold.symmetry.full_loss import unflat
 from training.tasks.base import Task
 
@@ -18,14 +17,6 @@ def squares(basis: Basis, vector: np.ndarray) -> np.ndarray:
 
 def rank(here: float, there: np.ndarray) -> float:
     return float((1 + np.sum(there >= here)) / (1 + len(there)))
-
-
-def orbits(moves: np.ndarray) -> np.ndarray:
-    """(d,) orbit of each point under some generators."""
-    size = moves.shape[1]
-    links = (np.tile(np.arange(size), len(moves)), moves.ravel())
-    graph = coo_array((np.ones(moves.size), links), shape=(size, size))
-    return connected_components(graph, directed=False)[1]
 
 
 def without_noise(vectors: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """From run folders to coordinates: what is on the manifold is read back, and chance is chance."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -183,6 +185,39 @@ def test_a_basis_of_other_sizes_is_refused_and_one_of_few_blocks_says_what_it_le
     np.testing.assert_allclose(low["c"], same, rtol=0, atol=1e-10)
 
 
+def test_a_given_basis_must_be_of_the_runs_kinds_and_symmetry(runs, tmp_path):
+    """Two classes of tokens renamed as one, or runs whose kinds do not match: no common frame."""
+    one_class = {**RECALL, "n_common": 0, "n_rare": 7, "f_r": 1.0, "f_v": 0.0}
+    one_head = {"name": "transformer", **TRANSFORMER, "heads": 1}
+    lifted = train(config(one_head, steps=1), root=tmp_path)
+    other = train(config(one_head, steps=1, task=one_class), root=tmp_path)
+    basis = invariant_basis(lifted.task, "transformer")
+    with pytest.raises(ValueError, match="'I_c' of the basis does not commute"):
+        project(other, basis)
+    own = invariant_basis(other.task, "transformer")
+    assert project(lifted, own)["c"].notnull().all()  # fewer matrices, but all of them invariant
+    with pytest.raises(ValueError, match="other classes or tracks"):
+        project(runs[0], invariant_basis(other.task))
+    relabelled = SimpleNamespace(
+        vocabulary=lifted.task.vocabulary,
+        n_positions=lifted.task.n_positions,
+        symmetry=lifted.task.symmetry,
+        evaluation=lifted.task.evaluation,
+        kinds=lifted.task.kinds[::-1],
+    )
+    turned = SimpleNamespace(run_id="turned", family=lifted.family, steps=(), task=relabelled)
+    with pytest.raises(ValueError, match=r"run turned has kinds .*; project them apart"):
+        project([lifted, turned], basis)  # type: ignore[list-item]
+
+
+def test_hidden_tokens_are_refused(tmp_path):
+    layout = {"name": "modular_addition", "modulus": 5, "lengths": [2, 3], "format": "outcome"}
+    masked = {**layout, "layout": "aligned_masked"}
+    run = train(config({"name": "transformer", **TRANSFORMER}, steps=1, task=masked), root=tmp_path)
+    with pytest.raises(ValueError, match="tokens are hidden"):
+        project(run)
+
+
 def test_runs_without_a_common_basis_and_families_without_a_lift_are_refused(runs, tmp_path):
     one = train(config({"name": "attention_only", "layers": 1}), root=tmp_path)
     with pytest.raises(ValueError, match="do not share a basis"):
@@ -228,3 +263,5 @@ def test_chance_depends_on_the_spectrum_alone(runs):
         assert levels[0][block] == pytest.approx(levels[1][block], abs=1e-12)
     assert levels[0]["W1"]["mean"] != pytest.approx(levels[2]["W1"]["mean"], rel=1e-6)
     assert levels[0] != captured_by_chance(basis, full, draws=20, seed=3)
+    with pytest.raises(ValueError, match=r"captured by chance: .* 1 of 1 of W2;"):
+        captured_by_chance(basis, full | {"W2": full["W2"] * np.nan})
