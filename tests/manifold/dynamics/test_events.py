@@ -1,0 +1,151 @@
+"""Events of planted trajectories and of the exact flow of recall."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from manifold.dynamics.events import KINDS, Event, _Run, contenders, events
+from manifold.dynamics.field import reduced_field
+from training.tasks.associative_recall import AssociativeRecall
+
+RECALL = AssociativeRecall(n_blocks=3, n_common=6, n_rare=5, track_slots=4, f_r=0.2, f_v=0.2)
+STEPS = np.append(0.0, np.unique(np.geomspace(1, 3000, 45).round()))
+
+
+def dataset(steps, states, names, **scores):
+    data = xr.Dataset(
+        {"c": (("run", "step", "coordinate"), np.asarray(states, dtype=float)[None])},
+        coords={"run": ["one"], "step": steps, "coordinate": list(names)},
+    )
+    if scores:
+        data["accuracy"] = (("run", "step", "kind"), np.column_stack(list(scores.values()))[None])
+        data = data.assign_coords(kind=list(scores))
+    return data
+
+
+@pytest.fixture(scope="module")
+def flow():
+    """The exact flow from a small start: weights answer first, then context."""
+    field = reduced_field(RECALL, coordinates="four")
+    return field, field.integrate(np.array([0.05, 0.05, 0.05, 0.0]), STEPS)
+
+
+def test_in_weights_first_then_the_circuit_and_the_swap(flow):
+    field, states = flow
+    found = events(dataset(STEPS, states, field.names), task=RECALL, field=field)
+    onset = {event.what: event for event in found.of("onset")}
+    assert onset["delta"].high < onset["alpha"].low
+    swap = found.of("swap")
+    assert [event.what for event in swap] == ["alpha beta gamma over delta"]
+    pair = contenders(dict(zip(field.names, states.T, strict=True)))
+    assert pair is not None
+    delta, product = pair
+    row = np.searchsorted(STEPS, swap[0].high)
+    assert product[row] > delta[row]
+    assert product[row - 1] < delta[row - 1]
+    (slowed,) = found.of("suppression")
+    assert slowed.high <= swap[0].high
+    assert "= 0.360" in slowed.evidence
+    assert set(found.table["kind"]) <= set(KINDS)
+    for event in found.events:
+        assert event.low <= event.step <= event.high
+
+
+def test_without_decay_nothing_is_a_bifurcation_and_without_a_field_nothing_is_known(flow):
+    field, states = flow
+    data = dataset(STEPS, states, field.names)
+    called = {event.bifurcation for event in events(data, field=field).of("onset")}
+    assert called == {"crossover"}
+    assert {event.bifurcation for event in events(data).of("onset")} == {"unknown"}
+
+
+def test_a_bifurcation_needs_a_fold_of_the_branch_beside_it(flow):
+    """A made-up branch: its fold at the run's own f_v, where the trajectory passes."""
+    field, states = flow
+    row = len(STEPS) // 2
+    sign = Event(
+        kind="eigenvalue",
+        what="1 -> 0 growing",
+        evidence="",
+        step=STEPS[row],
+        low=STEPS[row],
+        high=STEPS[row],
+    )
+
+    def called(signs=(sign,), **changes):
+        fold = SimpleNamespace(value=0.2, state=states[row], transversality=1.0, quadratic=1.0)
+        vars(fold).update(changes)
+        branch: Any = SimpleNamespace(parameter="f_v", folds=(fold,))
+        return _Run(STEPS, states, field, 1e-3, branch).judged(sign, signs).bifurcation
+
+    assert called() == "bifurcation"
+    assert called(signs=()) != "bifurcation"
+    assert called(value=0.4) != "bifurcation"
+    assert called(quadratic=0.0) != "bifurcation"
+    assert called(state=states[row] + 5.0) != "bifurcation"
+
+
+def test_transience_is_a_fall_that_stays():
+    rng, u = np.random.default_rng(0), np.linspace(0, 1, len(STEPS))
+    rise = 1 / (1 + np.exp(-(u - 0.4) / 0.02))
+    fall = rise - 0.6 / (1 + np.exp(-(u - 0.8) / 0.02))
+    states = np.column_stack([rise + 0.01 * rng.normal(size=len(u))])
+    for score, expected in ((fall, 1), (rise, 0)):
+        noisy = np.clip(score + 0.01 * rng.normal(size=len(u)), 0, 1)
+        data = dataset(STEPS, states, ["x"], rare=noisy, mismatch=noisy, iwl=1 - noisy)
+        found = events(data)
+        assert len(found.of("transience")) == expected
+        assert {"ICL", "IWL", "x"} <= {event.what for event in found.of("onset")}
+    assert events(data).of("saturation")
+
+
+def test_noise_has_no_events():
+    rng = np.random.default_rng(1)
+    kinds = [
+        event.kind
+        for _ in range(10)
+        for event in events(
+            dataset(STEPS, rng.normal(size=(len(STEPS), 3)), ["a", "b", "c"])
+        ).events
+    ]
+    assert len(kinds) <= 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_few_checkpoints_say_so(count, flow):
+    field, states = flow
+    data = dataset(STEPS[:count], states[:count], field.names)
+    for given in (None, field):
+        found = events(data, field=given)
+        assert not [event for event in found.events if event.kind in ("onset", "transience")]
+        assert found.unanswered
+
+
+def test_a_run_that_never_moves():
+    still = dataset(STEPS, np.zeros((len(STEPS), 2)), ["x", "y"])
+    found = events(still)
+    assert not found.events
+    assert "no coordinate ever moves" in " ".join(found.unanswered)
+    assert list(found.table.columns)[:3] == ["kind", "what", "step"]
+
+
+def test_bad_input(flow):
+    field, states = flow
+    data = dataset(STEPS, states, field.names)
+    with pytest.raises(ValueError, match="got 2 runs"):
+        events(xr.concat([data, data.assign_coords(run=["two"])], "run"))
+    with pytest.raises(ValueError, match="has no c"):
+        events(data.drop_vars("c"))
+    with pytest.raises(ValueError, match="steps must increase"):
+        events(data.isel(step=slice(None, None, -1)))
+    with pytest.raises(ValueError, match="the field 4"):
+        events(dataset(STEPS, states[:, :2], ["x", "y"]), field=field)
+    broken = states.copy()
+    broken[5, 1] = np.nan
+    with pytest.raises(ValueError, match="not finite"):
+        events(dataset(STEPS, broken, field.names))
+    with pytest.raises(ValueError, match="one of onset"):
+        events(data).of("kink")
