@@ -46,8 +46,10 @@ class Cusp:
 class FoldCurve:
     """Folds in two parameters, in order of arclength.
 
-    table: both parameters, each coordinate, quadratic (changes sign at a cusp) and nearest, the
-    next eigenvalue to zero. cusps: in the order met. ended: why it stops, in words.
+    table: both parameters, each coordinate, quadratic (changes sign at a cusp), transversality
+    w . dF/dp (changes sign where the curve turns in the second parameter without a cusp: there
+    two folds meet because branches reconnect) and nearest, the next eigenvalue to zero. cusps:
+    in the order met. ended: why it stops, in words.
     """
 
     parameters: tuple[str, str]
@@ -203,6 +205,11 @@ class _Folds:
         bent = here.rows[self.dim : 2 * self.dim, : self.dim] / self.scale
         return float(left_null_vector(self.jacobian(here), v) @ bent @ v)
 
+    def transversality(self, here: Point) -> float:
+        """w . dF/dp, from the rows as well."""
+        w = left_null_vector(self.jacobian(here), self.split(here.y)[1])
+        return float(w @ here.rows[: self.dim, -2] / self.lengths[0])
+
     def cusp(self, here: Point, ahead: Point) -> Cusp | None:
         """Where the quadratic coefficient is zero between two points, by Brent's method.
 
@@ -258,6 +265,7 @@ class _Folds:
                     names[1]: q,
                     **dict(zip(states, map(float, x), strict=True)),
                     "quadratic": self.quadratic(one),
+                    "transversality": self.transversality(one),
                     "nearest": float(values[1].real) if len(values) > 1 else float("nan"),
                 }
             )

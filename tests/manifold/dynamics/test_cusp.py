@@ -61,6 +61,20 @@ def test_no_cusp_where_folds_never_meet():
     np.testing.assert_allclose(curve.table["parameter"], curve.table["second"], atol=1e-9)
 
 
+def test_folds_that_meet_where_branches_reconnect_are_no_cusp():
+    """q = p^2 + x^2, an isola about 0: its two folds p = -+ sqrt(q) meet at q = 0."""
+    family = lambda q: nf.Plain(lambda y, p: np.array([p**2 + y[0] ** 2 - q]))  # noqa: E731
+    start = np.array([-np.sqrt(0.25 - 0.04)])
+    branch = continue_equations(family(0.25), start, span=(0.2, 0.8), scale=1.0)
+    curve = continue_folds(branch, branch.folds[0], second_parameter=family, span=(0.25, -0.1))
+    assert curve.cusps == ()
+    p, q = curve.table["parameter"], curve.table["second"]
+    np.testing.assert_allclose(q, p**2, atol=1e-9)
+    assert p.iloc[-1] < -0.4
+    side = curve.table["transversality"] * p * curve.table["x0"].abs().lt(1e-6)
+    assert (np.sign(side[p.abs() > 1e-6]) == np.sign(side.iloc[0])).all()
+
+
 RECALL = AssociativeRecall(n_blocks=1, n_common=4, n_rare=2, track_slots=4, f_r=0.2, f_v=0.2)
 
 
