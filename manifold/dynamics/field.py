@@ -97,6 +97,24 @@ class ReducedField:
         """dc/dt, (dim,)."""
         return -self.basis.raise_index(self.gradient(c)) - weight_decay * self._point(c)
 
+    @property
+    def drawn_kinds(self) -> tuple[str, ...]:
+        """The query kinds that the task's mixture is made of, in the order of the task's kinds."""
+        if not self._query:
+            return (self.task.kinds[0],)
+        possible = self.task.kind_probabilities(0.5, 0.5)
+        present = {self.task.kinds[i] for i in np.unique(self.population.kind)}
+        return tuple(kind for kind in self.task.kinds if kind in possible and kind in present)
+
+    def kind_flows(self, c: np.ndarray) -> np.ndarray:
+        """-Gram^+ dL/dc of each of `drawn_kinds` alone, (kinds, dim).
+
+        The flow without decay is their mean under the mixture: linear in its weights.
+        """
+        chosen = [_CONDITION[kind] if self._query else {} for kind in self.drawn_kinds]
+        weights = [self.population.weights(**query) for query in chosen]
+        return -self.basis.raise_index(np.stack([self._gradient(c, w) for w in weights]))
+
     def jacobian(self, c: np.ndarray, weight_decay: float = 0.0) -> np.ndarray:
         """d flow / d c, (dim, dim) = -Gram^+ Hessian - lambda; about 2 dim gradients of work."""
         model, weights = self._model(self.weights)
