@@ -12,6 +12,7 @@ from manifold.coordinates.projection import project
 from manifold.coordinates.rebuild import Rebuilt, evaluate, rebuild
 from manifold.dynamics.bifurcation import Bifurcation
 from manifold.dynamics.branch_switching import switch_branch
+from manifold.dynamics.change_point import ChangePoint, change_point
 from manifold.dynamics.continuation import (
     Branch,
     continue_branch,
@@ -20,8 +21,16 @@ from manifold.dynamics.continuation import (
 )
 from manifold.dynamics.crossover import crossovers
 from manifold.dynamics.cusp import Cusp, FoldCurve, continue_folds
+from manifold.dynamics.event import Event, Events
+from manifold.dynamics.events import events
 from manifold.dynamics.field import ReducedField, reduced_field
+from manifold.dynamics.fit import fit_ode
 from manifold.dynamics.fixed_points import FixedPoint, FixedPoints, fixed_points
+from manifold.dynamics.optimiser_flow import follow_optimiser
+from manifold.dynamics.rollout import Judgement, Rollout
+from manifold.dynamics.sparse_fit import SparseFit
+from manifold.dynamics.structured_fit import StructuredFit
+from manifold.dynamics.suppression import Suppression, burstiness, suppression
 from manifold.groups.characters import (
     CharacterAverage,
     check_homomorphism,
@@ -48,22 +57,32 @@ __all__ = [
     "Basis",
     "Bifurcation",
     "Branch",
+    "ChangePoint",
     "CharacterAverage",
     "CommutantBasis",
     "Cusp",
     "Direction",
+    "Event",
+    "Events",
     "ExactLaw",
     "Factored",
     "FixedPoint",
     "FixedPoints",
     "FoldCurve",
     "Intertwiners",
+    "Judgement",
     "Lift",
     "Rebuilt",
     "ReducedField",
+    "Rollout",
+    "SparseFit",
+    "StructuredFit",
+    "Suppression",
     "SymmetryCheck",
     "TransverseGrowth",
+    "burstiness",
     "captured_by_chance",
+    "change_point",
     "check_homomorphism",
     "commutant",
     "confinement_slopes",
@@ -76,10 +95,13 @@ __all__ = [
     "effective_matrices",
     "equilibrium",
     "evaluate",
+    "events",
     "exact_confinement",
     "exact_law",
     "expected_by_chance",
+    "fit_ode",
     "fixed_points",
+    "follow_optimiser",
     "four_coordinates",
     "function_agreement",
     "gradient_confinement",
@@ -96,6 +118,7 @@ __all__ = [
     "reduced_field",
     "remove_gauge",
     "state_coordinates",
+    "suppression",
     "switch_branch",
     "symmetry_check",
     "transverse_growth",

@@ -8,17 +8,16 @@ where the reduced field shows that no eigenvalue changes sign there, and else `u
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Literal
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from manifold.dynamics.change_point import ChangePoint, change_point
 from manifold.dynamics.continuation import Branch
+from manifold.dynamics.event import KINDS, Event, Events
 from manifold.dynamics.field import ReducedField
-from manifold.dynamics.suppression import parts, suppression_along
+from manifold.dynamics.field_events import RunOnField, eigenvalues, suppressed
+from manifold.dynamics.suppression import contenders
 from training.tasks.base import Task
 
 MATTERS = 0.05
@@ -29,48 +28,6 @@ SETTLED = 0.95
 """A series is saturated from the first step on at which it stays above this share of its end."""
 FALL = 0.1
 """A fall of the ICL score from its peak by at least this much, and no noise, is transience."""
-NEAR = 0.1
-"""How near a fold an event must be, relative to it, in the parameter and in the state."""
-CHECKED = 24
-"""Checkpoints at which eigenvalues are computed."""
-
-Bifurcation = Literal["bifurcation", "crossover", "unknown"]
-KINDS = ("onset", "swap", "saturation", "transience", "suppression", "eigenvalue")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """One event: kind (of KINDS) at `step`, certain to lie in [low, high].
-
-    what: the coordinate or score. evidence: in words, with its numbers. bifurcation: only with an
-    eigenvalue that changes sign on a continued branch.
-    """
-
-    kind: str
-    what: str
-    step: float
-    low: float
-    high: float
-    evidence: str
-    bifurcation: Bifurcation = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Events:
-    """Events in order of step. unanswered: what could not be asked, and why, in words."""
-
-    events: tuple[Event, ...]
-    unanswered: tuple[str, ...]
-
-    @property
-    def table(self) -> pd.DataFrame:
-        columns = ["kind", "what", "step", "low", "high", "bifurcation", "evidence"]
-        return pd.DataFrame([asdict(event) for event in self.events], columns=columns)
-
-    def of(self, kind: str) -> tuple[Event, ...]:
-        if kind not in KINDS:
-            raise ValueError(f"kind is {kind!r}; one of {', '.join(KINDS)}")
-        return tuple(event for event in self.events if event.kind == kind)
 
 
 def events(
@@ -125,9 +82,9 @@ def events(
     if field is None:
         unanswered.append("suppression, eigenvalue: no reduced field was given")
     elif len(states):
-        found += _suppression(steps, states, field, unanswered)
-        signs = _eigenvalues(steps, states, field, weight_decay)
-        run = _Run(steps, states, field, weight_decay, branch)
+        found += suppressed(steps, states, field, unanswered)
+        signs = eigenvalues(steps, states, field, weight_decay)
+        run = RunOnField(steps, states, field, weight_decay, branch)
         found = [run.judged(event, signs) for event in [*found, *signs]]
     order = sorted(found, key=lambda event: (event.step, KINDS.index(event.kind), event.what))
     return Events(events=tuple(order), unanswered=tuple(unanswered))
@@ -274,20 +231,6 @@ def _swap(
     return found
 
 
-def contenders(by_name: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
-    """(delta, alpha beta gamma) of recall, or None where the coordinates are not there.
-
-    0 where a factor is negative: then nothing is copied.
-    """
-    found = parts(tuple(by_name))
-    if found is None:
-        return None
-    columns = np.array(list(by_name.values()))
-    groups = [columns[list(index)] for index in found.values()]
-    alpha, beta, gamma, delta = (np.maximum(np.mean(group, axis=0), 0.0) for group in groups)
-    return delta, alpha * beta * gamma
-
-
 def _transience(steps: np.ndarray, score: np.ndarray | None, unanswered: list[str]) -> list[Event]:
     """A fall of the ICL score from its peak that stays: the median after the fall is below the
     peak's neighbourhood by 0.1 and by 4 times the scatter between neighbours."""
@@ -314,128 +257,3 @@ def _transience(steps: np.ndarray, score: np.ndarray | None, unanswered: list[st
             f"end; neighbours scatter by {scatter:.2f}",
         )
     ]
-
-
-def _suppression(
-    steps: np.ndarray, states: np.ndarray, field: ReducedField, unanswered: list[str]
-) -> list[Event]:
-    """The ratio of the ICL gradient to what it is with delta = 0, where it is smallest.
-
-    Only while delta is past half of its largest value and ahead of alpha beta gamma.
-    """
-    measured = suppression_along(field, states)
-    if measured is None:
-        unanswered.append("suppression: the field has no delta and alpha, or no f_r and f_v")
-        return []
-    ratio, predicted = measured
-    pair = contenders(dict(zip(field.names, states.T, strict=True)))
-    if pair is not None:
-        ratio = np.where((pair[0] > pair[1]) & (pair[0] > pair[0].max() / 2), ratio, np.nan)
-    if not np.isfinite(ratio).any():
-        return []
-    lowest = int(np.nanargmin(ratio))
-    if ratio[lowest] > 0.9:
-        return []
-    # certain only as far as checkpoints and the field's own scatter tell: where it stays so low
-    near = np.flatnonzero(ratio <= ratio[lowest] + 0.1 * (1 - ratio[lowest]))
-    return [
-        Event(
-            kind="suppression",
-            what="alpha",
-            step=float(steps[lowest]),
-            low=float(steps[near.min()]),
-            high=float(steps[near.max()]),
-            evidence=f"gradient of alpha is {ratio[lowest]:.3f} of what it is at delta = 0; "
-            f"f_r + (1 - f_r) f_v = {predicted:.3f} at delta to infinity",
-        )
-    ]
-
-
-def _eigenvalues(
-    steps: np.ndarray, states: np.ndarray, field: ReducedField, weight_decay: float
-) -> list[Event]:
-    """Where the number of growing directions of the flow's Jacobian changes along the trajectory.
-
-    Away from fixed points this is no bifurcation, only where the flow starts or stops to spread.
-    """
-    if len(states) < 2:
-        return []
-    rows = np.unique(np.linspace(0, len(states) - 1, CHECKED).round().astype(int))
-    spectra = [np.linalg.eigvals(field.jacobian(states[r], weight_decay)).real for r in rows]
-    size = max(float(np.abs(values).max()) for values in spectra)
-    counts = [int((values > 1e-6 * size).sum()) for values in spectra]
-    found = []
-    for i in range(1, len(rows)):
-        before, after, old, new, spectrum = (
-            rows[i - 1],
-            rows[i],
-            counts[i - 1],
-            counts[i],
-            spectra[i],
-        )
-        if old == new:
-            continue
-        speed = float(np.linalg.norm(field.flow(states[after], weight_decay)))
-        found.append(
-            Event(
-                kind="eigenvalue",
-                what=f"{old} -> {new} growing",
-                step=float(steps[after]),
-                low=float(steps[before]),
-                high=float(steps[after]),
-                evidence=f"leading {spectrum.max():.2e}; the flow moves at {speed:.1e} there, so "
-                "this is no fixed point",
-            )
-        )
-    return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
-    """A run with the field it follows: is an event a bifurcation? (theory, section 5, its end)"""
-
-    steps: np.ndarray
-    states: np.ndarray
-    field: ReducedField
-    weight_decay: float
-    branch: Branch | None
-
-    def judged(self, event: Event, signs: Sequence[Event]) -> Event:
-        """bifurcation: beside a fold while an eigenvalue changes sign. crossover: without weight
-        decay, since nothing then is at rest at finite distance, and where every eigenvalue is
-        negative at both ends and in the middle of the event. Else unknown."""
-        if event.kind in ("saturation", "suppression"):
-            return event
-        if self.weight_decay == 0:
-            return replace(event, bifurcation="crossover")
-        fold = self._fold(event)
-        if fold is not None and any(s.low <= event.high and event.low <= s.high for s in signs):
-            return replace(event, bifurcation="bifurcation", evidence=f"{event.evidence}; {fold}")
-        rows = {int(np.abs(self.steps - at).argmin()) for at in (event.low, event.step, event.high)}
-        if all(self._leading(row) < 0 for row in rows):
-            return replace(event, bifurcation="crossover")
-        return event
-
-    def _fold(self, event: Event) -> str | None:
-        """A non-degenerate fold of the branch within a tenth of the run's own parameter, whose
-        state the run passes within a tenth of its norm during the event."""
-        if self.branch is None:
-            return None
-        own, name, gram = self.weight_decay, self.branch.parameter, self.field.basis.gram
-        if name != "weight_decay":
-            own = float(getattr(self.field.task, name))
-        during = self.states[(self.steps >= event.low) & (self.steps <= event.high)]
-        for fold in self.branch.folds:
-            apart = during - fold.state
-            nearest = np.einsum("ti,ij,tj->t", apart, gram, apart).min(initial=np.inf)
-            if (
-                fold.transversality * fold.quadratic != 0
-                and abs(fold.value - own) <= NEAR * abs(fold.value)
-                and nearest <= NEAR**2 * (fold.state @ gram @ fold.state)
-            ):
-                return f"beside the fold at {name} = {fold.value:.4g}"
-        return None
-
-    def _leading(self, row: int) -> float:
-        jacobian = self.field.jacobian(self.states[row], self.weight_decay)
-        return float(np.linalg.eigvals(jacobian).real.max())

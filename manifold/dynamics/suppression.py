@@ -7,7 +7,7 @@ what it was; and to be proportional to the burstiness b.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,20 @@ def parts(names: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
         for part, alike in PARTS.items()
     }
     return found if all(found.values()) else None
+
+
+def contenders(by_name: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    """(delta, alpha beta gamma) of recall, or None where the coordinates are not there.
+
+    0 where a factor is negative: then nothing is copied.
+    """
+    found = parts(tuple(by_name))
+    if found is None:
+        return None
+    columns = np.array(list(by_name.values()))
+    groups = [columns[list(index)] for index in found.values()]
+    alpha, beta, gamma, delta = (np.maximum(np.mean(group, axis=0), 0.0) for group in groups)
+    return delta, alpha * beta * gamma
 
 
 def suppressed_share(f_r: float, f_v: float) -> float:

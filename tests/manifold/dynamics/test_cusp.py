@@ -5,7 +5,9 @@ import pytest
 
 from manifold.dynamics.continuation import continue_branch, continue_equations
 from manifold.dynamics.cusp import continue_folds
+from manifold.dynamics.equations import FieldEquations
 from manifold.dynamics.field import reduced_field
+from manifold.dynamics.fold import refine_fold
 from tests.manifold.dynamics import normal_forms as nf
 from training.tasks.associative_recall import AssociativeRecall
 
@@ -100,3 +102,36 @@ def test_bad_requests_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             continue_folds(along, fold, second_parameter=second, span=span)
+
+
+@pytest.mark.slow
+def test_the_in_context_fold_of_recall_outlives_four_times_the_decay():
+    """No cusp up to 5e-3: the fold moves to larger f_v, on a branch apart from that of zero."""
+    task = AssociativeRecall(
+        n_blocks=3,
+        n_common=6,
+        n_rare=5,
+        track_slots=4,
+        f_r=0.0,
+        f_v=0.05,
+        distractor_f_r=0.3,
+        distractor_f_v=0.3,
+    )
+    field = reduced_field(task, coordinates="four", samples=None)
+    start = np.array([2.69, 3.12, 3.42, 4.40])  # of the in-context state, beside its fold
+    branch = continue_branch(field, start, span=(0.05, 0.03), weight_decay=1e-3, step=0.5)
+    assert branch.folds[0].value == pytest.approx(0.0394612950, abs=1e-9)
+    curve = continue_folds(
+        branch, branch.folds[0], second_parameter="weight_decay", span=(1e-3, 5e-3), step=0.5
+    )
+    assert curve.cusps == ()
+    assert curve.ended == "the curve leaves the span of weight_decay at 0.005"
+    assert (curve.table["quadratic"] < 0).all()
+    near = curve.table.iloc[(curve.table["weight_decay"] - 4e-3).abs().argmin()]
+    there = FieldEquations(field=field, parameter="f_v", weight_decay=4e-3)
+    state = near[["alpha", "beta", "gamma", "delta"]].to_numpy(float)
+    null = np.array(branch.folds[0].null_vector)
+    fold = refine_fold(there, state, near["f_v"], null)
+    assert fold is not None
+    assert fold.value == pytest.approx(0.2337750337, abs=1e-9)
+    assert fold.residual < 1e-14

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from manifold.dynamics.events import KINDS, Event, _Run, contenders, events
+from manifold.dynamics.event import KINDS, Event
+from manifold.dynamics.events import events
 from manifold.dynamics.field import reduced_field
+from manifold.dynamics.field_events import RunOnField
+from manifold.dynamics.suppression import contenders
 from training.tasks.associative_recall import AssociativeRecall
 
 RECALL = AssociativeRecall(n_blocks=3, n_common=6, n_rare=5, track_slots=4, f_r=0.2, f_v=0.2)
@@ -79,7 +82,7 @@ def test_a_bifurcation_needs_a_fold_of_the_branch_beside_it(flow):
         fold = SimpleNamespace(value=0.2, state=states[row], transversality=1.0, quadratic=1.0)
         vars(fold).update(changes)
         branch: Any = SimpleNamespace(parameter="f_v", folds=(fold,))
-        return _Run(STEPS, states, field, 1e-3, branch).judged(sign, signs).bifurcation
+        return RunOnField(STEPS, states, field, 1e-3, branch).judged(sign, signs).bifurcation
 
     assert called() == "bifurcation"
     assert called(signs=()) != "bifurcation"

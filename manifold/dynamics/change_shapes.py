@@ -1,0 +1,251 @@
+"""The shapes that a change can have, fitted beside a smooth trend with AR(1) noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import f as f_distribution
+
+SHORT = 20
+"""Below so many points the trend is a line, from there on a parabola."""
+DRAWS = 399
+"""Simulated series without change."""
+SMOOTHEST = 5
+"""Degree of the polynomials that a change has to beat."""
+MEMORY = (0.0, 0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.97)
+"""AR(1) coefficients tried, from checkpoint to checkpoint."""
+PLAUSIBLE = 6.0
+"""Deviance above the best memory's up to which a memory is held possible: of the possible ones the
+least favourable counts, since memory is underestimated in short series."""
+PLACES, FINER = 60, 33
+"""Places tried along the log axis, and then within two of their cells around the best."""
+ROUNDING = 1e-9
+"""Relative to the series: what is left of it below this is no noise to judge by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The best change: where it is on the log axis, and how much better than the trend alone.
+
+    gain: twice the log likelihood ratio to the trend; memories: AR(1)
+    coefficients under which the trend alone is plausible.
+    """
+
+    shape: str
+    at: float
+    low: float
+    high: float
+    width: float
+    size: float
+    gain: float
+    evidence: float
+    memories: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Shapes:
+    """Every change that is tried: place and width (K,), and under every memory its curve."""
+
+    at: np.ndarray
+    width: np.ndarray
+    trends: tuple[np.ndarray, ...]  # for each memory, (n, degree + 1), orthonormal
+    sides: tuple[np.ndarray, ...]  # for each memory, (K, n)
+    logdet: np.ndarray  # (memories,)
+
+
+@lru_cache(maxsize=8)
+def _shapes(x: tuple[float, ...]) -> _Shapes:
+    grid = np.array(x)
+    span, n = np.ptp(grid), len(grid)
+    inner = np.quantile(grid, [0.0, 1.0]) + np.array([1.0, -1.0]) * 0.04 * span
+    # two points at the least lie on either side
+    ends = max(inner[0], (grid[1] + grid[2]) / 2), min(inner[1], (grid[-2] + grid[-3]) / 2)
+    places = np.linspace(*ends, PLACES)
+    tried = _curves(grid, places, span / 2 ** np.arange(3.5, 8.0, 0.75), kinks=True)
+    trend = _polynomial(grid, _degree(n))
+    pairs = [_sides(trend, tried.curves, memory) for memory in MEMORY]
+    return _Shapes(
+        at=tried.at,
+        width=tried.width,
+        trends=tuple(base for base, _ in pairs),
+        sides=tuple(side for _, side in pairs),
+        logdet=-np.log(1 - np.array(MEMORY) ** 2),
+    )
+
+
+def _degree(n: int) -> int:
+    return 1 if n < SHORT else 2
+
+
+def _polynomial(x: np.ndarray, degree: int) -> np.ndarray:
+    """(n, degree + 1) orthonormal columns."""
+    scaled = 2 * (x - x[0]) / np.ptp(x) - 1
+    return np.linalg.qr(np.polynomial.legendre.legvander(scaled, degree))[0]
+
+
+def _whiten(rows: np.ndarray, memory: float) -> np.ndarray:
+    """Rows (.., n) of AR(1) noise to white noise: y_i - memory y_(i - 1), the first rescaled."""
+    out = rows.copy()
+    out[..., 1:] -= memory * rows[..., :-1]
+    out[..., 0] *= np.sqrt(1 - memory**2)
+    return out
+
+
+def _deviance(rest: np.ndarray, logdet: float, n: int) -> np.ndarray:
+    """-2 log likelihood up to a constant, variance profiled out."""
+    return n * np.log(np.maximum(rest, n * ROUNDING**2) / n) + logdet
+
+
+def _gains(shapes: _Shapes, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For series (B, n): the trend's deviance (B, memories), and each shape's least over memories
+    (B, K) with the memory where it is."""
+    n, alone, least, where = y.shape[1], [], None, None
+    for index, memory in enumerate(MEMORY):
+        white, base = _whiten(y, memory), shapes.trends[index]
+        white = white - (white @ base) @ base.T
+        total = (white**2).sum(1)
+        logdet = float(shapes.logdet[index])
+        alone.append(_deviance(total, logdet, n))
+        rest = total[:, None] - (white @ shapes.sides[index].T) ** 2
+        with_shape = _deviance(rest, logdet, n)
+        if least is None or where is None:
+            least, where = with_shape, np.zeros(with_shape.shape, dtype=int)
+        else:
+            where = np.where(with_shape < least, index, where)
+            least = np.minimum(with_shape, least)
+    assert least is not None
+    assert where is not None
+    return np.column_stack(alone), least, where
+
+
+def fit_change(x: tuple[float, ...], y: np.ndarray) -> Fit | None:
+    grid, n = np.array(x), len(x)
+    shapes = _shapes(x)
+    if _rest(grid, y, SMOOTHEST if n > 2 * SMOOTHEST else 2) < ROUNDING:
+        return None
+    alone, least, where = (rows[0] for rows in _gains(shapes, y[None]))
+    best = int(least.argmin())
+    memory, logistic = MEMORY[where[best]], bool(shapes.width[best] > 0)
+    near = _near(grid, shapes, best)
+    finer = _least(grid, near.curves, y, memory)
+    best, deviance = int(finer.argmin()), float(min(finer.min(), least.min()))
+    count = _degree(n) + 1 + (3 if logistic else 2)
+    free = max(n - count - 2, 1)
+    allowed = deviance + n * np.log1p(f_distribution.ppf(0.95, 1, free) / free)
+    close = np.concatenate([shapes.at[least <= allowed], near.at[finer <= allowed]])
+    design = np.column_stack([_polynomial(grid, _degree(n)), near.curves[best]])
+    white = _whiten(design.T, memory).T
+    size = float(np.linalg.lstsq(white, _whiten(y[None], memory)[0], rcond=None)[0][-1])
+    smooth = min(
+        _smooth_deviance(grid, y, degree) + _penalty(degree + 1, n)
+        for degree in range(min(SMOOTHEST, n - 4) + 1)
+    )
+    half = np.ptp(near.at) / (FINER - 1) / 2
+    return Fit(
+        shape="logistic" if logistic else "hinge",
+        at=float(near.at[best]),
+        low=float(close.min() - half),
+        high=float(close.max() + half),
+        width=float(near.width[best]),
+        size=size,
+        gain=float(alone.min() - least.min()),
+        evidence=float(smooth - deviance - _penalty(count, n)),
+        memories=tuple(
+            m for m, fit in zip(MEMORY, alone, strict=True) if fit <= alone.min() + PLAUSIBLE
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Curves:
+    """(K, n) curves with place and width (K,)."""
+
+    curves: np.ndarray
+    at: np.ndarray
+    width: np.ndarray
+
+
+def _curves(x: np.ndarray, places: np.ndarray, widths: np.ndarray, kinks: bool) -> _Curves:
+    """Logistics from 0 to 1 at every place and width, or (and) hinges that end at 1."""
+    found = [(at, w, expit((x - at) / w)) for at in places for w in widths]
+    if kinks:
+        found += [(at, 0.0, np.maximum(x - at, 0.0) / (x[-1] - at)) for at in places]
+    at, width, curves = (np.array(column) for column in zip(*found, strict=True))
+    return _Curves(curves=curves, at=at, width=width)
+
+
+def _near(x: np.ndarray, shapes: _Shapes, best: int) -> _Curves:
+    """Finer places and widths around the best of all."""
+    cell, at = np.ptp(shapes.at) / (PLACES - 1), shapes.at[best]
+    places = np.linspace(at - 2 * cell, at + 2 * cell, FINER)
+    places = places[(places > shapes.at.min() - cell / 8) & (places < shapes.at.max() + cell / 8)]
+    width = shapes.width[best]
+    widths = width * 2 ** np.linspace(-0.75, 0.75, 7) if width else np.empty(0)
+    return _curves(x, places, widths, kinks=not width)
+
+
+def _least(x: np.ndarray, curves: np.ndarray, y: np.ndarray, memory: float) -> np.ndarray:
+    """Deviance of trend and curve, (K,), at one memory."""
+    base, side = _sides(_polynomial(x, _degree(len(x))), curves, memory)
+    white = _whiten(y[None], memory)[0]
+    rest = np.sum((white - base @ (base.T @ white)) ** 2) - (side @ white) ** 2
+    return _deviance(rest, -np.log(1 - memory**2), len(x))
+
+
+def _sides(trend: np.ndarray, curves: np.ndarray, memory: float):
+    """Under a memory: the trend (n, degree + 1), orthonormal; curves (K, n) orthogonal to it and
+    of length 1, or 0 where the trend has them."""
+    base = np.linalg.qr(_whiten(trend.T, memory).T)[0]
+    side = _whiten(curves, memory)
+    length = np.linalg.norm(side, axis=1)
+    for _ in range(2):
+        side = side - (side @ base) @ base.T
+    rest = np.linalg.norm(side, axis=1)
+    lost = rest < 1e-6 * length
+    side[lost] = 0.0
+    return base, side / np.where(lost, 1.0, rest)[:, None]
+
+
+def _rest(x: np.ndarray, y: np.ndarray, degree: int) -> float:
+    base = _polynomial(x, degree)
+    return float(np.abs(y - base @ (base.T @ y)).max())
+
+
+def _smooth_deviance(x: np.ndarray, y: np.ndarray, degree: int) -> float:
+    """Least over memories, of a polynomial."""
+    found, design = [], _polynomial(x, degree)
+    for memory in MEMORY:
+        base = np.linalg.qr(_whiten(design.T, memory).T)[0]
+        white = _whiten(y[None], memory)[0]
+        rest = np.sum((white - base @ (base.T @ white)) ** 2)
+        found.append(float(_deviance(rest, -np.log(1 - memory**2), len(x))))
+    return min(found)
+
+
+def _penalty(curve: int, n: int) -> float:
+    """k log n with the correction for few points n / (n - k - 1), k = curve, variance, memory."""
+    k = curve + 2
+    return k * np.log(n) * n / max(n - k - 1, 1)
+
+
+def chance(x: tuple[float, ...], memory: float, gain: float) -> float:
+    """Share of series without change with at least this gain; (1 + r) / (1 + draws)."""
+    nulls = _null(x, memory)
+    return float((1 + np.sum(nulls >= gain)) / (1 + len(nulls)))
+
+
+@lru_cache(maxsize=64)
+def _null(x: tuple[float, ...], memory: float) -> np.ndarray:
+    """Gains of simulated AR(1) noise: they depend neither on the trend's coefficients nor on the
+    noise's variance, only on its memory and the checkpoints."""
+    rng, n = np.random.default_rng(0), len(x)
+    shocks = rng.normal(size=(DRAWS, n))
+    noise = shocks.copy()
+    noise[:, 0] /= np.sqrt(1 - memory**2)
+    for i in range(1, n):
+        noise[:, i] += memory * noise[:, i - 1]
+    alone, least, _ = _gains(_shapes(x), noise)
+    return alone.min(1) - least.min(1)
