@@ -114,7 +114,16 @@ def confinement_slopes(table: pd.DataFrame) -> pd.Series:
 
     off / on = share / (1 - share), the squared gradient off the manifold over that on it. Noise
     off the manifold falls exactly as 1 / batch; the share itself does so only once it is small.
+    ValueError where a share is 0 or 1 exactly, as where the gradient is 0 (at scale 0): no slope.
     """
+    flat = table.loc[~table["share"].between(0, 1, inclusive="neither")].to_dict("records")
+    if flat:
+        names = dict.fromkeys(f"{row['basis']} {row['matrix']}" for row in flat)
+        raise ValueError(
+            f"confinement slopes: the share of {', '.join(names)} is {flat[0]['share']} at a batch "
+            f"of {flat[0]['batch']}, which has no slope; 0 is also what is found where the "
+            f"gradient is 0, as at scale=0: leave these rows out or take scale > 0"
+        )
     slopes = {
         key: np.polyfit(np.log(rows["batch"]), np.log(rows["share"] / (1 - rows["share"])), 1)[0]
         for key, rows in table.groupby(["basis", "matrix"], sort=False)

@@ -144,6 +144,14 @@ def test_small_table_has_every_size_and_matrix():
     np.testing.assert_array_equal(table["share"], again["share"])
 
 
+def test_a_gradient_of_zero_has_no_slope():
+    """At the origin Wbar alone has a gradient; the others' share of 0 is no perfect confinement."""
+    table = gradient_confinement(SMALL, batch_sizes=(10, 20), layers=1, scale=0.0)
+    with pytest.raises(ValueError, match=r"exact_commutant W1, paper W1 is 0\.0 .*gradient is 0"):
+        confinement_slopes(table)
+    assert confinement_slopes(table[table["matrix"] != "W1"]).notna().all()
+
+
 def test_batch_sizes_that_do_not_nest_are_refused():
     with pytest.raises(ValueError, match=r"batch_sizes.*\(100, 250\)"):
         gradient_confinement(SMALL, batch_sizes=(100, 250))
