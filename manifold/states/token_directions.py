@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +28,8 @@ class TokenDirections:
         group. The parts are those of `Isotypic` but for the trivial one, which is gauge.
     chance: (part,), the mean share of random matrices U S V^T of the same singular values, U and V
         uniform orthogonal in what is not gauge: dimension / (q (q - 1)) for every spectrum.
-    chance_high: (matrix, side, part), what 97.5% of such matrices stay below (100 draws).
+    chance_high: (matrix, side, part), what 97.5% of such matrices stay below (100 draws,
+        40 in groups of more than 200 elements, where shares vary little).
     """
 
     matrices: tuple[str, ...]
@@ -119,15 +121,23 @@ def _shares(matrices: np.ndarray, parts: Isotypic) -> np.ndarray:
     return np.where(total > 0, squares / np.where(total > 0, total, 1.0), np.nan)
 
 
-def _chance_high(name: str, matrix: np.ndarray, parts: Isotypic, draws: int = 100) -> np.ndarray:
+def _chance_high(name: str, matrix: np.ndarray, parts: Isotypic) -> np.ndarray:
     """(side, part), the 97.5% quantile for random matrices of the same spectrum and gauge."""
     values = np.linalg.svd(matrix, compute_uv=False)[:-1]
-    q = len(matrix)
-    rng = generator(q, *b"token_directions")
-    free = np.linalg.svd(np.eye(q) - 1.0 / q)[0][:, : q - 1]
-    u = free @ np.linalg.qr(rng.standard_normal((draws, q - 1, q - 1)))[0]
-    v = np.linalg.qr(rng.standard_normal((draws, q, q - 1)))[0]
+    u, v = _drawn(len(matrix))
     drawn = (u * values) @ v.swapaxes(-1, -2)
     if name.startswith("QK"):
         drawn = drawn.swapaxes(-1, -2)
     return np.quantile(_shares(drawn, parts), 0.975, axis=0)
+
+
+@lru_cache(maxsize=2)
+def _drawn(q: int) -> tuple[np.ndarray, np.ndarray]:
+    """(draws, q, q - 1) twice, orthonormal columns: u free of the constants, v not."""
+    draws = 100 if q <= 200 else 40
+    rng = generator(q, *b"token_directions")
+    free = np.linalg.svd(np.eye(q) - 1.0 / q)[0][:, : q - 1]
+    u = free @ np.linalg.qr(rng.standard_normal((draws, q - 1, q - 1)))[0]
+    v = np.linalg.qr(rng.standard_normal((draws, q, q - 1)))[0]
+    u.flags.writeable = v.flags.writeable = False
+    return u, v

@@ -142,13 +142,14 @@ def _largest(
 ) -> tuple[float, np.ndarray, float]:
     """Largest eigenvalue of a symmetric product on the Krylov space of `start`, its unit vector
     and the residual norm. The start decides the space: in it no projector's kernel is entered."""
-    known = [start / np.linalg.norm(start)]
+    known = np.empty((iterations, len(start)))
+    known[0] = start / np.linalg.norm(start)
     diagonal, beside = [], []
     value, vector, residual = 0.0, np.ones(1), np.inf
     for step in range(iterations):
-        image = product(known[-1])
-        diagonal.append(float(known[-1] @ image))
-        span = np.array(known)
+        image = product(known[step])
+        diagonal.append(float(known[step] @ image))
+        span = known[: step + 1]
         for _ in range(2):
             image = image - (span @ image) @ span
         length = float(np.linalg.norm(image))
@@ -160,6 +161,6 @@ def _largest(
             if residual < tolerance or length < 1e-12:
                 break
         beside.append(length)
-        known.append(image / length)
-    found = vector @ np.array(known[: len(vector)])
+        known[step + 1] = image / length
+    found = vector @ known[: len(vector)]
     return value, found / np.linalg.norm(found), residual

@@ -72,7 +72,7 @@ def test_parts_of_permutations_are_representations_in_the_order_of_content():
 
 
 def test_what_is_no_group_is_refused():
-    with pytest.raises(ValueError, match="Z_2000 has 2000 elements, allowed at most 1024"):
+    with pytest.raises(ValueError, match="Z_2000 has 2000 elements, allowed at most 720"):
         isotypic(cyclic(2000))
 
     class Wrong(ModularAddition):
