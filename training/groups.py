@@ -140,7 +140,19 @@ def random_moves(tracks: int, slots: int, rng: np.random.Generator, size: int) -
 
 
 def token_directions(classes: Sequence[TokenClass]) -> dict[str, np.ndarray]:
-    """I_<x> per class, x its name's first letter, and C, the map of each token to its partner."""
+    """I_<x> per class, x its name's first letter, and C, the map of each token to its partner.
+
+    ValueError for two classes whose names share their first letter.
+    """
+    letters: dict[str, str] = {}
+    for cls in (cls for cls in classes if cls.size):
+        first = cls.name[:1]
+        if first in letters:
+            raise ValueError(
+                f"classes {letters[first]!r} and {cls.name!r} would both be called 'I_{first}'; "
+                f"allowed: names that differ in their first letter"
+            )
+        letters[first] = cls.name
     size = sum(cls.size for cls in classes)
     directions, partners = {}, np.zeros((size, size))
     for cls in classes:

@@ -69,7 +69,9 @@ class CommutantBasis:
             "commutant of": "permutations",
             "matrices": " x ".join(map(str, self.labels.shape)),
             "dimension": self.dim,
-            "pairs in an orbital": f"{self.sizes.min()} to {self.sizes.max()}",
+            "pairs in an orbital": f"{self.sizes.min()} to {self.sizes.max()}"
+            if self.dim
+            else "none",
             "residual": "0 (exact)",
         }
         return pd.Series(rows).to_frame().to_html(header=False)

@@ -46,6 +46,15 @@ def test_fixed_tokens_are_moved_by_nothing():
         TokenClass(name="x", start=0, size=2, structure="loose")  # type: ignore[arg-type]
 
 
+def test_classes_of_one_letter_are_refused():
+    """The second would take the first one's I_x, and an identity would be missing."""
+    alike = (TokenClass(name="rare", start=0, size=2), TokenClass(name="red", start=2, size=2))
+    with pytest.raises(ValueError, match="'rare' and 'red' would both be called 'I_r'"):
+        token_directions(alike)
+    unused = TokenClass(name="red", start=2, size=0)
+    assert list(token_directions((alike[0], unused))) == ["I_r"]
+
+
 def test_fixed_tokens_are_a_class_to_centre():
     symmetry = RelationRetrieval(n_blocks=2, n_keys=3, n_values=4).symmetry
     assert [part.tolist() for part in symmetry.token_classes] == [[0, 1, 2], [3, 4, 5, 6], [7, 8]]

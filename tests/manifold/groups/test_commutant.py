@@ -103,6 +103,13 @@ def test_two_actions_give_the_intertwiners():
         np.testing.assert_array_equal(basis.labels[np.ix_(h, g)], basis.labels)
 
 
+def test_no_points_have_an_empty_commutant_that_can_be_shown():
+    nothing = commutant(np.zeros((1, 0), int))
+    assert nothing.dim == 0
+    assert "none" in nothing._repr_html_()
+    assert "2 to 2" in commutant(np.array([[1, 0]]))._repr_html_()
+
+
 def test_what_is_no_permutation_is_refused():
     with pytest.raises(ValueError, match=r"generators\[1\] must permute 0\.\.2"):
         commutant(np.array([[0, 1, 2], [0, 0, 2]]))
