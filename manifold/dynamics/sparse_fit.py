@@ -8,14 +8,17 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import pysindy
 from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
 from manifold.dynamics.rollout import Judgement, Rollout, far, judge, rollout
 from manifold.dynamics.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    import pysindy
 
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(4)
 THRESHOLDS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -134,6 +137,8 @@ def sparse_fit(
     there is one), with the equations fitted to the others; runs held out are not looked at.
     A coordinate that never moves is held where it is.
     """
+    import pysindy  # a second of CPU time, which `import manifold` need not take
+
     deadline = time.process_time() + seconds
     everything = np.concatenate([run.states for run in fitted])
     spread = np.ptp(everything, axis=0)
@@ -213,6 +218,8 @@ def _threshold(parts: Sequence[tuple], threshold: float, moving: np.ndarray) -> 
     columns[columns == 0] = 1.0
     sizes = np.linalg.norm(increments, axis=0)
     sizes[sizes == 0] = 1.0
+    import pysindy
+
     rule = pysindy.STLSQ(threshold=threshold, alpha=RIDGE, max_iter=20)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # every term removed: a rollout that stands still
