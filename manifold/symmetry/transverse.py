@@ -73,13 +73,13 @@ def transverse_growth(
         return flat(basis, free) - flat(basis, basis.matrices(basis.coordinates(free)))
 
     def product(vector: np.ndarray) -> np.ndarray:
-        return off(-_curved(basis, matrices, unflat(basis, vector), parts))
+        return -_curved(basis, matrices, unflat(basis, vector), parts)
 
     size = sum(int(np.prod(basis.shape(block))) for block in basis.blocks)
     start = off(generator(seed, *b"transverse").standard_normal(size))
     if np.linalg.norm(start) < 1e-9 * np.sqrt(size):
         raise ValueError("transverse growth: the basis spans all matrices, nothing lies off it")
-    rate, vector, error = _largest(product, start, tolerance, iterations)
+    rate, vector, error = _largest(product, off, start, tolerance, iterations)
     direction = unflat(basis, vector)
     return TransverseGrowth(
         rate=rate,
@@ -136,22 +136,24 @@ def _curved(
 
 def _largest(
     product: Callable[[np.ndarray], np.ndarray],
+    project: Callable[[np.ndarray], np.ndarray],
     start: np.ndarray,
     tolerance: float,
     iterations: int,
 ) -> tuple[float, np.ndarray, float]:
-    """Largest eigenvalue of a symmetric product on the Krylov space of `start`, its unit vector
-    and the residual norm. The start decides the space: in it no projector's kernel is entered."""
+    """Largest eigenvalue of a projected symmetric product on the Krylov space of `start`, its unit
+    vector and the residual norm. Every vector is projected again once it is orthogonal to the
+    others: what is left of a short one is rounding, which would enter the kernel, with its 0."""
     known = np.empty((iterations, len(start)))
     known[0] = start / np.linalg.norm(start)
     diagonal, beside = [], []
     value, vector, residual = 0.0, np.ones(1), np.inf
     for step in range(iterations):
-        image = product(known[step])
+        image = project(product(known[step]))
         diagonal.append(float(known[step] @ image))
         span = known[: step + 1]
         for _ in range(2):
-            image = image - (span @ image) @ span
+            image = project(image - (span @ image) @ span)
         length = float(np.linalg.norm(image))
         if step % 5 == 4 or length < 1e-12 or step == iterations - 1:
             small = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)

@@ -6,6 +6,7 @@ import pytest
 from manifold.coordinates.effective import effective_matrices, remove_gauge
 from manifold.coordinates.invariant import invariant_basis
 from manifold.dynamics.field import reduced_field
+from manifold.symmetry import transverse
 from manifold.symmetry.confinement import law_gradient, random_point
 from manifold.symmetry.exact_law import exact_law
 from manifold.symmetry.full_loss import curvature_product, flat, unflat
@@ -78,6 +79,23 @@ def test_gauge_does_not_count():
     found = transverse_growth(TINY, basis, matrices, samples=None, tolerance=1e-9)
     free = flat(basis, remove_gauge(basis, found.direction))
     np.testing.assert_allclose(free, flat(basis, found.direction), atol=1e-9)
+
+
+def test_gauge_does_not_count_where_every_real_deviation_shrinks(monkeypatch):
+    """A bowl on all that can be told apart: 10 less for every rate, and 0 for gauge, which would
+    be the largest if it were let in."""
+    basis = invariant_basis(TINY, "transformer", layers=1)
+    matrices = random_point(basis, scale=1.0)
+    curved = transverse._curved
+
+    def in_a_bowl(basis, matrices, direction, parts):
+        bowl = flat(basis, remove_gauge(basis, direction))
+        return curved(basis, matrices, direction, parts) + 10 * bowl
+
+    bare = transverse_growth(TINY, basis, matrices, samples=None, tolerance=1e-9)
+    monkeypatch.setattr(transverse, "_curved", in_a_bowl)
+    found = transverse_growth(TINY, basis, matrices, samples=None, tolerance=1e-9)
+    assert found.rate == pytest.approx(bare.rate - 10, abs=1e-8)
 
 
 @pytest.fixture(scope="module")
