@@ -13,7 +13,7 @@ from manifold.coordinates.rebuild import evaluate
 from manifold.symmetry.confinement import random_point
 from manifold.symmetry.symmetry_check import symmetry_check
 from training.families.dense_ssm import DenseSSM
-from training.families.transformer import Transformer
+from training.families.transformer import EPSILON, Transformer
 from training.tasks.associative_recall import AssociativeRecall
 from training.tasks.modular_addition import ModularAddition
 
@@ -138,6 +138,26 @@ def test_what_has_no_stream_is_refused():
         lift(params, model()[0])
     with pytest.raises(ValueError, match="no checkpoint"):
         lift([], model()[0], TASK)
+
+
+def test_the_last_norms_scale_is_that_of_supervised_tokens():
+    """Others are not read out, and their spread is another."""
+    family, params = model(layer_norm=True, noise=0.3)
+    batch = TASK.evaluation(0, measured_on(family, TASK) + SEQUENCES)[: measured_on(family, TASK)]
+    seen = {}
+    family.forward(
+        params,
+        torch.from_numpy(batch.tokens),
+        torch.from_numpy(batch.positions),
+        lambda name, x: seen.setdefault(name, x),
+    )
+    last = seen["blocks.1.hook_resid_post"]
+    spread = (last.var(-1, correction=0) + EPSILON).rsqrt().numpy()
+    read = (params["ln_final.w"][:, None] * params["unembed.W_U"]).numpy()
+    found = lift(params, family, TASK).stream.read[:-1]
+    expected = spread[:, -1].mean()
+    assert abs(spread.mean() / expected - 1) > 0.01
+    np.testing.assert_allclose(found, expected * (read - read.mean(0)), rtol=1e-12, atol=1e-13)
 
 
 def test_weights_that_the_family_has_not_are_refused():

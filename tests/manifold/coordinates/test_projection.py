@@ -170,6 +170,23 @@ def test_function_agreement_is_zero_for_gauge_and_grows_with_noise(runs):
     assert function_agreement(basis, matrices, nothing, batch).error["W2"] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_last_layer_counts_for_supervised_queries_alone(runs, layers):
+    """Its other queries are read by nobody; those of lower layers reach the answer as keys."""
+    task = runs[0].task
+    basis, batch = invariant_basis(task, "transformer", layers=layers), task.evaluation(3, 1)
+    rng = np.random.default_rng(0)
+    matrices = {block: rng.standard_normal(basis.shape(block)) for block in basis.blocks}
+    query = basis.vocabulary + batch.positions[0, 2]
+    assert (batch.targets[0, :-1] < 0).all()
+    assert (batch.positions[0] == batch.positions[0, 2]).sum() == 1
+    other = matrices | {"W1": matrices["W1"].copy()}
+    other["W1"][:, query] += rng.standard_normal(basis.shape("W1")[-1])
+    found = function_agreement(basis, matrices, other, batch)
+    assert (found.error["W1"] > 0.1) == (layers > 1)
+    assert (found.distance["W1"] > 0.01) == (layers > 1)
+
+
 def test_a_basis_of_other_sizes_is_refused_and_one_of_few_blocks_says_what_it_leaves(tmp_path):
     run = train(config({"name": "transformer", **TRANSFORMER}, steps=1), root=tmp_path)
     full = invariant_basis(run.task, "transformer", heads=2)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 
 from manifold.states.isotypic import isotypic
 from manifold.states.token_directions import left_out, token_directions, token_matrices
@@ -65,6 +66,26 @@ def test_random_matrices_are_at_chance(task):
     assert (abs(shares.mean(0) - chance) < 4 * error).all()
     above = np.array([found.share > found.chance_high for found in read]).mean()
     assert 0.01 < above < 0.05
+
+
+@every_task
+def test_gauge_is_what_neither_softmax_sees(task):
+    """Attention over keys and answers over outputs stay; the mean that each drops is 0."""
+    family = family_of(layers=1, heads=1, mlp=False, layer_norm=False, init_std=0.7)
+    weights = weights_of(family, task)
+    tokens = weights["embed.W_E"][: task.n_elements]
+    sides = [tokens @ weights[f"blocks.0.attn.W_{side}"][0] for side in "QK"]
+    scores = sides[0] @ sides[1].T / np.sqrt(32)
+    found = token_matrices(weights, family, task)
+    np.testing.assert_allclose(
+        softmax(found["QK 0.0"], axis=1), softmax(scores, axis=1), atol=1e-12
+    )
+    np.testing.assert_allclose(found["QK 0.0"].mean(1), 0, atol=1e-12)
+    assert np.abs(found["QK 0.0"].mean(0)).max() > 1e-3
+    logits = tokens @ weights["unembed.W_U"][:, : task.n_elements]
+    np.testing.assert_allclose(
+        softmax(found["direct"], axis=0), softmax(logits.T, axis=0), atol=1e-12
+    )
 
 
 def test_the_direct_path_is_the_model_without_layers_that_write():

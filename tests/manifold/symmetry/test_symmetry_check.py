@@ -107,6 +107,31 @@ def test_false_alarms_are_as_rare_as_stated():
 
 
 @pytest.mark.slow
+def test_p_is_valid_although_two_tests_are_made():
+    """Each of two tests rejects at p <= alpha / 2: over 400 symmetric sets no level is exceeded,
+    as it would be without the factor 2."""
+    tiny = AssociativeRecall(n_blocks=1, n_common=0, n_rare=3, track_slots=2, f_r=1.0, f_v=0.0)
+    p = np.array(
+        [
+            symmetry_check(
+                lambda k, size, s=s: tiny.batch(s, k, size),
+                tiny,
+                samples=160,
+                alpha=0.1,
+                copies=39,
+                parts=8,
+                layers=1,
+                seed=s,
+            ).p_value
+            for s in range(400)
+        ]
+    )
+    for level in (0.1, 0.2, 0.3, 0.5):
+        assert (p <= level).sum() <= binom.ppf(0.999, len(p), level)
+    assert (p <= 0.5).mean() > 0.2
+
+
+@pytest.mark.slow
 def test_excess_is_the_share_of_the_law_itself():
     """256 sequences drawn with replacement: their own gradient is the law's, exactly."""
     basis = invariant_basis(TASK)
