@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from manifold.coordinates.basis import READOUT, Basis
+from manifold.coordinates.effective import Matrices
 from manifold.coordinates.invariant import invariant_basis
 from manifold.groups.generators import generators, orbits
 from manifold.symmetry.confinement import random_point
@@ -112,21 +113,22 @@ def symmetry_check(
     basis = invariant_basis(task, layers=layers, heads=heads)
     batches, weights = _parts(data, samples, parts, seed)
     point = random_point(basis, seed=seed)
-    gradients = [loss_gradient(basis, point, batch) for batch in batches]
-    whole = np.array([flat(basis, g) for g in gradients])
-    near = [flat(basis, basis.matrices(basis.coordinates(g))) for g in gradients]
-    rests, counts = whole - np.array(near), np.array([_counts(task, b) for b in batches])
+    rests, near, grams = _gradients(basis, point, batches)
+    counts = np.array([_counts(task, b) for b in batches])
     rng = generator(seed, *b"symmetry_check")
     elements = random_elements(moves, copies * len(batches), rng)
     elements = elements.reshape(copies, len(batches), -1)
-    total = float(np.sum((weights @ whole) ** 2))
+    mean = weights @ rests
+    whole = mean + flat(basis, basis.matrices(weights @ near))
+    total = float(np.sum(whole**2))
     off = [_moved_rest(basis, rests, weights, chosen) for chosen in elements]
-    inside = total - float(np.sum((weights @ rests) ** 2))
-    here, there = squares(basis, weights @ rests), np.array(off)
+    inside = total - float(np.sum(mean**2))
+    here, there = squares(basis, mean), np.array(off)
+    clean = without_noise(rests, weights)
     tests = _frequencies(moves, counts, elements)
     p_gradient = rank(here.sum(), there.sum(1))
     p_value = min(1.0, 2 * min(p_gradient, _family(tests)))
-    excess, low, high = _excess(whole, rests, weights)
+    excess, low, high = _excess(*grams, weights)
     floors = there.sum(1) / (inside + there.sum(1))
     return SymmetryCheck(
         broken=p_value <= alpha,
@@ -139,10 +141,10 @@ def symmetry_check(
         alpha=alpha,
         samples=sum(len(batch) for batch in batches),
         finite=isinstance(data, Batch),
-        matrices=matrix_table(basis, whole, weights, here, there),
+        matrices=matrix_table(basis, whole, here, there),
         generators=generator_table(task, moves, tests),
-        directions=direction_table(basis, moves, rests, whole, weights),
-        points=point_table(basis, moves, rests, whole, weights, counts),
+        directions=direction_table(basis, moves, clean, total),
+        points=point_table(basis, moves, clean, total, counts),
     )
 
 
@@ -175,10 +177,33 @@ def _parts(
         source: Any = data
         draw = (lambda k: source.batch(seed, k, size)) if hasattr(data, "batch") else None
         batches = [draw(k) if draw else source(k, size) for k in range(parts)]
+    times = sorted({batch.tokens.shape[1] for batch in batches})
+    if len(times) > 1:
+        raise ValueError(
+            f"symmetry check: parts have sequences of {' and '.join(map(str, times))} tokens; a "
+            f"sampler gives one length, filled up with padding"
+        )
     sizes = np.array([(batch.targets != IGNORE).sum() for batch in batches])
     if not sizes.all():
         raise ValueError("symmetry check: sequences without a supervised token; mark the answer")
     return batches, sizes / sizes.sum()
+
+
+def _gradients(
+    basis: Basis, point: Matrices, batches: list[Batch]
+) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Off-manifold gradients (parts, size), the coordinates of the rest (parts, dim), and the inner
+    products (parts, parts) of whole gradients and of what is off. Only one whole one is held."""
+    size = sum(int(np.prod(basis.shape(block))) for block in basis.blocks)
+    rests, inner = np.empty((len(batches), size)), np.empty((len(batches), basis.dim))
+    for k, batch in enumerate(batches):
+        gradient = loss_gradient(basis, point, batch)
+        inner[k] = basis.inner(gradient)
+        rests[k] = flat(basis, gradient)
+        rests[k] -= flat(basis, basis.matrices(basis.raise_index(inner[k])))
+    near = basis.raise_index(inner)
+    off = rests @ rests.T
+    return rests, near, (off + near @ inner.T, off)
 
 
 def _counts(task: Task, batch: Batch) -> np.ndarray:
@@ -238,15 +263,17 @@ def _family(tests: np.ndarray) -> float:
     return rank(largest[0], largest[1:])
 
 
-def _excess(
-    whole: np.ndarray, rests: np.ndarray, weights: np.ndarray
-) -> tuple[float, float, float]:
-    """Off-manifold share without noise, and its interval by leaving out one part at a time."""
+def _excess(whole: np.ndarray, rest: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:
+    """Off-manifold share without noise, and its interval by leaving out one part at a time.
+
+    whole, rest: (parts, parts), inner products of the parts' gradients and of what is off.
+    """
     count, keep = len(weights), ~np.eye(len(weights), dtype=bool)
 
     def share(rows: np.ndarray) -> float:
-        w = weights[rows] / weights[rows].sum()
-        return float(without_noise(rests[rows], w).sum() / np.sum((w @ whole[rows]) ** 2))
+        w = np.where(rows, weights, 0.0) / weights[rows].sum()
+        own = np.sum(w**2 * np.diagonal(rest))
+        return float((w @ rest @ w - own) / (1.0 - np.sum(w**2)) / (w @ whole @ w))
 
     value = share(np.ones(count, dtype=bool))
     others = np.array([share(rows) for rows in keep])

@@ -21,14 +21,15 @@ def rank(here: float, there: np.ndarray) -> float:
 
 def without_noise(vectors: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Square of each entry of the mean, from products of different parts alone: unbiased."""
-    own = (weights**2) @ vectors**2
+    own = np.einsum("i,ij,ij->j", weights**2, vectors, vectors)
     return ((weights @ vectors) ** 2 - own) / (1.0 - np.sum(weights**2))
 
 
 def matrix_table(
-    basis: Basis, whole: np.ndarray, weights: np.ndarray, here: np.ndarray, there: np.ndarray
+    basis: Basis, whole: np.ndarray, here: np.ndarray, there: np.ndarray
 ) -> pd.DataFrame:
-    norms = squares(basis, weights @ whole)
+    """whole: the gradient; here, there: squares off the manifold, of data and of moved copies."""
+    norms = squares(basis, whole)
     inside = norms - here
     rows = [
         {
@@ -82,14 +83,14 @@ def _cycles(move: np.ndarray, vocabulary: int) -> str:
 
 
 def direction_table(
-    basis: Basis, moves: np.ndarray, rests: np.ndarray, whole: np.ndarray, weights: np.ndarray
+    basis: Basis, moves: np.ndarray, clean: np.ndarray, total: float
 ) -> pd.DataFrame:
     """Share without noise of each path block, between the orbits of tokens and positions."""
     names = _orbit_names(basis, moves)
     labels = {name: np.array([n == name for n in names]) for name in dict.fromkeys(names)}
-    total, n, d = float(np.sum((weights @ whole) ** 2)), basis.vocabulary, len(names)
+    n, d = basis.vocabulary, len(names)
     rows = []
-    for block, square in unflat(basis, without_noise(rests, weights)).items():
+    for block, square in unflat(basis, clean).items():
         below = basis.paths(block)
         heads = square.reshape(-1, *square.shape[-2:])
         for head, matrix in enumerate(heads):
@@ -128,18 +129,13 @@ def _orbit_names(basis: Basis, moves: np.ndarray) -> list[str]:
 
 
 def point_table(
-    basis: Basis,
-    moves: np.ndarray,
-    rests: np.ndarray,
-    whole: np.ndarray,
-    weights: np.ndarray,
-    counts: np.ndarray,
+    basis: Basis, moves: np.ndarray, clean: np.ndarray, total: float, counts: np.ndarray
 ) -> pd.DataFrame:
     """Each token and position: its frequency over its orbit's mean, and the share in its rows and
     columns together."""
-    total, d, n = float(np.sum((weights @ whole) ** 2)), moves.shape[1], basis.vocabulary
+    d, n = moves.shape[1], basis.vocabulary
     share = np.zeros(d)
-    for block, square in unflat(basis, without_noise(rests, weights)).items():
+    for block, square in unflat(basis, clean).items():
         for matrix in square.reshape(-1, *square.shape[-2:]):
             columns = matrix.sum(0).reshape(-1, d).sum(0)
             rows = matrix.sum(1)

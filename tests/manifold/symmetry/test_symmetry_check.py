@@ -238,3 +238,15 @@ def test_what_cannot_be_checked_is_refused():
         symmetry_check(TASK, TASK, parts=4)
     with pytest.raises(ValueError, match="3 sequences; at least 8"):
         symmetry_check(POOL[:3], TASK)
+
+    def longer_and_longer(k, size):
+        batch, first = fair(k, size), max(0, 3 - k)
+        return replace(
+            batch,
+            tokens=batch.tokens[:, first:],
+            positions=batch.positions[:, first:],
+            targets=batch.targets[:, first:],
+        )
+
+    with pytest.raises(ValueError, match="sequences of 2 and 3 and 4 and 5 tokens"):
+        symmetry_check(longer_and_longer, TASK, samples=320)
