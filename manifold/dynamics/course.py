@@ -83,7 +83,7 @@ class Course:
         records = []
         for one in points:
             x, p = self.state(one.y)
-            real = self.spectrum(one).real
+            real = np.real(self.spectrum(one))
             records.append(
                 {
                     "parameter": p,
@@ -100,7 +100,7 @@ class Course:
         return abs(self._gained(here, ahead)) > 1 and length > self.step / FINEST
 
     def _gained(self, here: Point, ahead: Point) -> int:
-        counts = [int((self.spectrum(one).real > 0).sum()) for one in (here, ahead)]
+        counts = [int((np.real(self.spectrum(one)) > 0).sum()) for one in (here, ahead)]
         return counts[1] - counts[0]
 
     def _between(self, here: Point, ahead: Point) -> tuple[list[Bifurcation], list[str]]:
@@ -153,7 +153,7 @@ class Course:
         """How many pairs of complex eigenvalues are unstable."""
         values = self.spectrum(here)
         level = 1e-7 * np.abs(values).max()
-        return int(((values.imag > level) & (values.real > 0)).sum())
+        return int(((np.imag(values) > level) & (np.real(values) > 0)).sum())
 
     def _edge(self, inside: Point, outside: Point) -> Point | None:
         """The branch's point on the end of the span that was crossed."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from manifold.dynamics.bifurcation import Bifurcation, by_size
 from manifold.dynamics.continuation import Branch, positive
@@ -227,7 +227,7 @@ class _Folds:
             one = at(part)
             return np.nan if one is None else self.quadratic(one)
 
-        there = at(float(brentq(value, 0.0, 1.0, xtol=1e-12)))
+        there = at(root_scalar(value, bracket=(0.0, 1.0), method="brentq", xtol=1e-12).root)
         if there is None or abs(self.quadratic(there)) > 1e-4 * max(map(abs, ends)):
             return None
         return self._record(there, abs(ends[1] - ends[0]) / abs(length))

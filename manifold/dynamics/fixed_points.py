@@ -30,12 +30,12 @@ class FixedPoint:
 
     @property
     def stable(self) -> bool:
-        return bool((self.eigenvalues.real < 0).all())
+        return bool((np.real(self.eigenvalues) < 0).all())
 
     @property
     def unstable(self) -> int:
         """How many eigenvalues have a positive real part."""
-        return int((self.eigenvalues.real > 0).sum())
+        return int((np.real(self.eigenvalues) > 0).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

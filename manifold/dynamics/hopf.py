@@ -26,12 +26,12 @@ def refine_hopf(equations: Equations, x: np.ndarray, p: float) -> Bifurcation | 
     if not np.isfinite(jacobian).all():
         return None
     values, vectors = np.linalg.eig(jacobian)
-    turning = np.flatnonzero(values.imag > 0)
+    turning = np.flatnonzero(np.imag(values) > 0)
     if not len(turning):
         return None
-    chosen = turning[np.argmin(np.abs(values[turning].real))]
+    chosen = turning[np.argmin(np.abs(np.real(values[turning])))]
     u, s, frame = _phased(vectors[:, chosen])
-    omega, best = float(values[chosen].imag), np.inf
+    omega, best = float(np.imag(values[chosen])), np.inf
     found = (x, p, omega, u, s)
     for _ in range(3 * NEWTON_STEPS):
         jacobian = equations.jacobian(x, p)
@@ -82,7 +82,7 @@ def _hopf(
     if moved is None:
         return None
     slope = second(equations, x, p, np.append(moved, 1.0))[:, :n]
-    u, s = q.real, q.imag
+    u, s = np.real(q), np.imag(q)
     bu, bs = curvature(equations, x, p, u), curvature(equations, x, p, s)
     cu, cs = third(equations, x, p, u), third(equations, x, p, s)
     cubic = cu @ u + cs @ u + 1j * (cu @ s + cs @ s)  # D^3 F(q, q, conj q)
@@ -106,4 +106,5 @@ def _hopf(
 def _phased(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Real and imaginary parts of q, turned to be at right angles, and c with c . u = 1."""
     q = q * np.exp(-0.5j * np.angle(q @ q))
-    return q.real, q.imag, q.real / (q.real @ q.real)
+    u = np.real(q)
+    return u, np.imag(q), u / (u @ u)
