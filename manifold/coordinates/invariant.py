@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from math import comb
 
 import numpy as np
 
 from manifold.coordinates.basis import READOUT, Basis, Direction
+from manifold.coordinates.factored import LARGEST as ENTRIES
+from manifold.coordinates.naming import candidates, embed, named_directions, numbered
 from manifold.groups.commutant import CommutantBasis, commutant
 from manifold.groups.generators import generators, orbits
 from training.families.attention_only import paths, projectors
@@ -46,26 +47,31 @@ def invariant_basis(
     a model's norm is said by `Basis.left_out`.
 
     ValueError where a direction named by the task does not commute with its generators, where the
-    task has no symmetry, for fewer than one layer or head, and above a million directions.
+    task has no symmetry, for fewer than one layer or head, above a million directions, and for
+    elements of more than 2^27 entries together.
     """
     _check_size(layers, heads)
     frame = frame_projector(task, family)
     _check_symmetry(task)
     orbitals = commutant(generators(task))
+    count, readouts = _independent(orbitals, frame, task.vocabulary)
+    _check_dimension(count, readouts, layers, heads, order)
+    _check_entries(count, len(frame))
     scale = np.sqrt(orbitals.sizes)  # orthonormal coordinates of the commutant
-    names, stack, chosen = [], [], np.empty((0, orbitals.dim))
-    for name, matrix in _candidates(task, orbitals):
-        projected = frame @ matrix @ frame
+    names, elements = [], np.empty((count, *frame.shape))
+    chosen = np.empty((count, orbitals.dim))
+    for name, matrix in candidates(task, orbitals):
+        projected, found = frame @ matrix @ frame, chosen[: len(names)]
         vector = orbitals.coordinates(projected) * scale
-        rest = vector - chosen.T @ (chosen @ vector)
-        rest -= chosen.T @ (chosen @ rest)
+        rest = vector - found.T @ (found @ vector)
+        rest -= found.T @ (found @ rest)
         if np.linalg.norm(rest) > RANK_TOLERANCE * np.linalg.norm(matrix):
-            chosen = np.vstack([chosen, rest / np.linalg.norm(rest)])
+            chosen[len(names)] = rest / np.linalg.norm(rest)
+            elements[len(names)] = projected
             names.append(name)
-            stack.append(projected)
-    numbered, elements = _numbered(names), np.stack(stack)
-    _check_dimension(elements[:, : task.vocabulary], len(elements), layers, heads, order)
-    return _on_every_block(task, family, layers, heads, numbered, elements, order)
+        if len(names) == count:
+            break
+    return _on_every_block(task, family, layers, heads, numbered(names), elements, order)
 
 
 def paper_basis(task: Task, layers: int = 2, heads: int = 1, block_length: int = 2) -> Basis:
@@ -75,7 +81,7 @@ def paper_basis(task: Task, layers: int = 2, heads: int = 1, block_length: int =
     I_r, and the inverse shifts are absent (theory, section 3).
     """
     _check_size(layers, heads)
-    token, position = _directions(task)
+    token, position = named_directions(task)
     size = task.vocabulary + task.n_positions
     is_token = (np.arange(size) < task.vocabulary).astype(float)
     chosen = {"I_t": np.diag(is_token)} | {n: token[n] for n in ("C",) if n in token}
@@ -111,7 +117,7 @@ def frame_projector(task: Task, family: str) -> np.ndarray:
         )
     if family == "transformer":
         return np.eye(task.vocabulary + task.n_positions)
-    return _embed(task, *projectors(task))
+    return embed(task, *projectors(task))
 
 
 def _check_size(layers: int, heads: int) -> None:
@@ -162,10 +168,33 @@ def count_directions(
     return total
 
 
+def _independent(orbitals: CommutantBasis, frame: np.ndarray, vocabulary: int) -> tuple[int, int]:
+    """How many P B P are independent, and how many of these have token rows.
+
+    B -> P B P is a projection on the commutant, since P commutes with the group: its rank is its
+    trace, the sum over orbitals of P B P at any one pair of each.
+    """
+    _, first = np.unique(orbitals.labels, return_index=True)
+    total = np.zeros(2)
+    for k, (i, j) in enumerate(zip(*np.divmod(first, len(frame)), strict=True)):
+        rows, columns = np.flatnonzero(frame[i]), np.flatnonzero(frame[j])
+        inside = orbitals.labels[np.ix_(rows, columns)] == k
+        total[int(i < vocabulary)] += frame[i, rows] @ inside @ frame[columns, j]
+    return round(total.sum()), round(total[1])
+
+
+def _check_entries(count: int, d: int) -> None:
+    if count * d * d > ENTRIES:
+        raise ValueError(
+            f"basis: {count} elements of {d} x {d} are {count * d * d} entries, allowed {ENTRIES}; "
+            f"the group leaves too much free: a task with more generators, or fewer tokens and "
+            f"positions"
+        )
+
+
 def _check_dimension(
-    rows: np.ndarray, elements: int, layers: int, heads: int, order: int | None
+    elements: int, readouts: int, layers: int, heads: int, order: int | None
 ) -> None:
-    readouts = int(rows.any(axis=(1, 2)).sum())
     size = count_directions(elements, readouts, layers, heads, order)
     if size > LARGEST:
         fits = {
@@ -178,72 +207,6 @@ def _check_dimension(
             f"{LARGEST}; give order, the heads passed on query and key path together: "
             + ", ".join(f"order={k} has {found}" for k, found in fits.items())
         )
-
-
-def _embed(task: Task, token: np.ndarray | None, position: np.ndarray | None) -> np.ndarray:
-    size = task.vocabulary + task.n_positions
-    matrix = np.zeros((size, size))
-    if token is not None:
-        matrix[: task.vocabulary, : task.vocabulary] = token
-    if position is not None:
-        matrix[task.vocabulary :, task.vocabulary :] = position
-    return matrix
-
-
-def _directions(task: Task) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The task's named directions on (d, d); the shift M and its inverse before other powers."""
-    symmetry = task.symmetry
-    token = {name: _embed(task, b, None) for name, b in symmetry.token_directions.items()}
-    position = {name: _embed(task, None, b) for name, b in symmetry.position_directions.items()}
-    first = [name for name in ("I_p", "M", "M^T") if name in position]
-    return token, {name: position[name] for name in dict.fromkeys([*first, *position])}
-
-
-def _candidates(task: Task, orbitals: CommutantBasis) -> list[tuple[str, np.ndarray]]:
-    """Named directions first, then every orbital under its systematic name."""
-    token, position = _directions(task)
-    named = {**token, **position}
-    for name, matrix in named.items():
-        if not np.allclose(orbitals.project(matrix), matrix, rtol=0, atol=1e-12):
-            raise ValueError(f"symmetry: direction {name!r} does not commute with the generators")
-    letters = _letters(task, orbitals, named)
-    return [
-        *named.items(),
-        *((_systematic(orbitals[k], letters), orbitals[k]) for k in range(orbitals.dim)),
-    ]
-
-
-def _letters(task: Task, orbitals: CommutantBasis, named: dict[str, np.ndarray]) -> list[str]:
-    """A letter for each point: that of the I_x over its orbit, else t0, t1, .. or p0, p1, .."""
-    orbit = np.diagonal(orbitals.labels)
-    letters = [""] * len(orbit)
-    for kind, first, last in (("t", 0, task.vocabulary), ("p", task.vocabulary, len(orbit))):
-        found = list(dict.fromkeys(orbit[first:last]))
-        for i, k in enumerate(found):
-            letter = kind if len(found) == 1 else f"{kind}{i}"
-            for name, matrix in named.items():
-                if name.startswith("I_") and np.array_equal(matrix, np.diag(orbit == k)):
-                    letter = name[2:]
-            for point in np.flatnonzero(orbit == k):
-                letters[point] = letter
-    return letters
-
-
-def _systematic(orbital: np.ndarray, letters: list[str]) -> str:
-    row, column = np.argwhere(orbital)[0]
-    if row == column:
-        return f"I_{letters[row]}"
-    between = "," if len(letters[row] + letters[column]) > 2 else ""
-    return f"J_{letters[row]}{between}{letters[column]}"
-
-
-def _numbered(names: list[str]) -> tuple[str, ...]:
-    """J_x, J_x to J_x.1, J_x.2."""
-    total, seen, numbered = Counter(names), Counter(), []
-    for name in names:
-        seen[name] += 1
-        numbered.append(f"{name}.{seen[name]}" if total[name] > 1 else name)
-    return tuple(numbered)
 
 
 def _on_every_block(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from manifold.coordinates import invariant
 from manifold.coordinates.invariant import (
     count_directions,
     four_coordinates,
@@ -235,6 +236,27 @@ def test_a_deep_basis_of_several_heads_is_small():
 def test_number_of_coordinates_of_low_order(order):
     basis = invariant_basis(TASK, layers=3, heads=2, order=order)
     assert basis.dim == count_directions(6, 3, 3, 2, order)
+
+
+@pytest.mark.parametrize("family", ["attention_only", "transformer"])
+def test_the_number_of_elements_is_known_before_any_is_made(family, monkeypatch):
+    """A trace, against the elements found one by one and a numerical rank."""
+    basis, frame = invariant_basis(TASK, family), frame_projector(TASK, family)
+    orbitals = commutant(every_permutation(TASK))
+    found = invariant._independent(orbitals, frame, N)
+    assert found == (len(basis.elements), len(basis.readouts))
+    stack = np.array([(frame @ orbital @ frame).ravel() for orbital in orbitals])
+    assert found[0] == np.linalg.matrix_rank(stack)
+
+    def none(*_):
+        raise AssertionError("an element was made before its number was checked")
+
+    monkeypatch.setattr(invariant, "candidates", none)
+    with pytest.raises(ValueError, match=r"would have .* coordinates, allowed 1000000"):
+        invariant_basis(TASK, family, layers=10)
+    monkeypatch.setattr(invariant, "ENTRIES", 1000)
+    with pytest.raises(ValueError, match=rf"{found[0]} elements of {D} x {D} are"):
+        invariant_basis(TASK, family)
 
 
 def test_matrices_of_several_points_at_once():
