@@ -176,7 +176,8 @@ def report_json(facts: dict[str, dict], stamp: dict) -> dict:
             },
         },
         "branches": [
-            {k: b[k] for k in ("weight_decay", "parameter", "folds")} for b in folds["branches"]
+            {k: b[k] for k in ("start", "weight_decay", "parameter", "folds")}
+            for b in folds["branches"]
         ],
         "bifurcations": folds["bifurcations"],
         "kappa": [plain(cell["kappa"]) for cell in cells],

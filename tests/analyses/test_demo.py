@@ -45,9 +45,13 @@ def test_the_report_says_everything(folder):
         "dim", "captured", "off_manifold_gradient", "off_manifold_gradient_by_matrix",
         "reduced_vs_full", "reduced_vs_full_by_initialisation", "emergence", "rebuilt",
     }  # fmt: skip
-    assert [len(b["folds"]) for b in facts["branches"]] == [2, 0]
+    assert [(b["start"], len(b["folds"])) for b in facts["branches"]] == [
+        ("from zero", 2),
+        ("from zero", 0),
+        ("in context", 1),
+    ]
     folds = sorted(b["value"] for b in facts["bifurcations"])
-    assert folds == pytest.approx([0.0394612950, 0.0919474877], abs=1e-7)
+    assert folds == pytest.approx([0.0394612950, 0.0919474877, 0.2337750337], abs=1e-7)
     for entry in facts["kappa"]:
         assert entry["bound"] in ("=", ">=", "<=", "undetermined")
         assert set(entry["n_star"]) == {str(n) for n in entry["lengths"]}
