@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -14,6 +15,8 @@ from manifold import project, state_coordinates
 from training import Run
 
 ROUNDING = 1e-10
+LEARNT = 0.95
+"""Accuracy below which a length's states say little."""
 STATES = ("representation_error", "coincidence")
 CONTROLS = {"representation_error": "representation_chance", "coincidence": "coincidence_shuffled"}
 
@@ -99,9 +102,7 @@ def states_section(run: Run) -> tuple[Section, dict[str, Any]]:
         findings=(
             f"Where the state codes the value, acting by x and then y differs from acting by xy by "
             f"{last['representation_error']:.2f} of its size (wrong products: "
-            f"{last['representation_chance']:.2f}); states of equal value and different length lie "
-            f"{last['coincidence']:.2f} apart (shuffled values: "
-            f"{last['coincidence_shuffled']:.2f}).",
+            f"{last['representation_chance']:.2f}); {_coincide(last)}.{_unlearnt(found)}",
         ),
         text=(
             "0 is a representation of the group, and one set of states for all lengths; 1 is "
@@ -111,6 +112,20 @@ def states_section(run: Run) -> tuple[Section, dict[str, Any]]:
         figures=(_states_along_training(data.isel(run=0)),),
     )
     return section, found
+
+
+def _coincide(last: dict[str, float]) -> str:
+    if np.isnan(last["coincidence"]):
+        return "whether states of equal value coincide across lengths cannot be asked of one length"
+    return (
+        f"states of equal value and different length lie {last['coincidence']:.2f} apart "
+        f"(shuffled values: {last['coincidence_shuffled']:.2f})"
+    )
+
+
+def _unlearnt(found: dict[str, Any]) -> str:
+    poor = [n for n, share in found["accuracy"]["last"].items() if not share >= LEARNT]
+    return f" Not learnt to {LEARNT}: length {', '.join(poor)}." if poor else ""
 
 
 def _states_along_training(here: xr.Dataset) -> Figure:

@@ -12,9 +12,10 @@ import analyses.manifold_facts as facts
 from analyses.manifold_page import BEGIN, DRAWING, END, PAGE, RECORD, write_page
 from analyses.manifold_runs import CONTROL, FROM_ZERO, KINDS, SEEDS, ShuffledLabels, configs
 from analyses.studies.base import RECALL
-from training import AssociativeRecall
+from training import AssociativeRecall, RunConfig
 
 DOCS = Path(__file__).parents[2] / "docs"
+PAGE_TEXT = (DOCS / PAGE).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,11 @@ def test_the_record_is_of_the_runs_as_they_are(record):
     for name, setting in FROM_ZERO.items():
         assert record["tasks"][name]["run"] == facts.from_zero_config(setting).run_id
     assert set(record["tasks"]) == set(FROM_ZERO)
+
+
+def test_the_yaml_of_the_page_is_a_run(tmp_path):
+    (tmp_path / "recall.yaml").write_text(PAGE_TEXT.split("```yaml")[1].split("```")[0])
+    assert RunConfig.from_yaml(tmp_path / "recall.yaml").study == "recall"
 
 
 def test_shuffled_labels_can_only_be_memorised():

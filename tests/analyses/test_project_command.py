@@ -101,6 +101,16 @@ def test_a_report_says_what_cannot_be_read(runs):
     assert "rotary" in found["coordinates"]["not_read"]
 
 
+def test_a_report_says_what_is_not_learnt_and_what_cannot_be_asked(tmp_path):
+    task = {**ADDITION, "modulus": 4, "lengths": [4]}
+    config = RunConfig(task=task, family={"name": "dense_ssm", "width": 4}, steps=2, eval_size=20)
+    run = train(config, root=tmp_path)
+    report(run.path)
+    page = (run.path / "report.html").read_text()
+    assert "Not learnt to 0.95: length 4" in page
+    assert "cannot be asked of one length" in page
+
+
 def test_damage_is_said_before_anything_is_read(runs, tmp_path, capsys):
     copy = tmp_path / runs["recall"].run_id
     shutil.copytree(runs["recall"].path, copy)
