@@ -261,6 +261,12 @@ class Basis:
                 f"in the {self.family} frame), got {sizes}"
             )
 
+    def __repr__(self) -> str:
+        return (
+            f"Basis({self.dim} coordinates, {self.family}, layers={self.layers}, "
+            f"heads={self.heads})"
+        )
+
     def _repr_html_(self) -> str:
         """Names and squared norms by block, few of many, and the group."""
         diagonal = self._gram.diagonal()

@@ -10,6 +10,7 @@ import torch
 
 from manifold.coordinates.basis import READOUT, Basis
 from manifold.coordinates.effective import disentangled
+from manifold.coordinates.run_basis import check_task
 from manifold.coordinates.sequences import check_sequences
 from manifold.coordinates.shares import check_finite
 from training.families.attention_only import AttentionOnly
@@ -97,18 +98,7 @@ def run_matrices(
 
 
 def _check(task: Task, basis: Basis, matrices: Mapping[str, np.ndarray], batch: Batch) -> None:
-    sizes = {
-        "vocabulary": (basis.vocabulary, task.vocabulary),
-        "positions": (basis.n_positions, task.n_positions),
-    }
-    wrong = [
-        f"{name} {has}, the task {needs}" for name, (has, needs) in sizes.items() if has != needs
-    ]
-    if wrong:
-        raise ValueError(
-            f"rebuild: the basis is not of this task, it has {'; '.join(wrong)}; give "
-            f"invariant_basis(task, ..)"
-        )
+    check_task("rebuild", task, basis)
     check_finite("rebuild", {b: np.sum(np.square(matrices[b]), (-2, -1)) for b in basis.blocks})
     check_sequences(batch.tokens, batch.positions, basis.vocabulary, basis.n_positions)
 

@@ -1,4 +1,4 @@
-"""The one basis that several runs are read in."""
+"""Is a basis of this task, of these runs? The one basis that several runs are read in."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from manifold.coordinates.invariant import frame_projector, invariant_basis
 from manifold.coordinates.sequences import check_sequences
 from manifold.groups.generators import generators
 from training.run import Run
+from training.tasks.base import Task
 
 SEQUENCES = 512
 """Held-out sequences that runs are looked at on."""
@@ -37,6 +38,22 @@ def basis_of(runs: Sequence[Run], basis: Basis | None, order: int | None) -> Bas
                 f"{runs[0].run_id} {', '.join(runs[0].task.kinds)}; project them apart"
             )
     return basis
+
+
+def check_task(who: str, task: Task, basis: Basis) -> None:
+    """ValueError, in the name of `who`, unless the basis has as many tokens and positions."""
+    sizes = {
+        "vocabulary": (basis.vocabulary, task.vocabulary),
+        "positions": (basis.n_positions, task.n_positions),
+    }
+    wrong = [
+        f"{name} {has}, the task {needs}" for name, (has, needs) in sizes.items() if has != needs
+    ]
+    if wrong:
+        raise ValueError(
+            f"{who}: the basis is not of this task, it has {'; '.join(wrong)}; give "
+            f"invariant_basis(task, ..)"
+        )
 
 
 def _check_basis(run: Run, basis: Basis) -> None:

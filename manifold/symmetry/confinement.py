@@ -10,6 +10,7 @@ import pandas as pd
 from manifold.coordinates.basis import READOUT, Basis
 from manifold.coordinates.effective import Matrices
 from manifold.coordinates.invariant import invariant_basis, paper_basis
+from manifold.coordinates.run_basis import check_task
 from manifold.symmetry.exact_law import LIMIT, ExactLaw, exact_law
 from manifold.symmetry.full_loss import loss_gradient
 from training.tasks.base import Task, generator
@@ -41,12 +42,16 @@ def gradient_confinement(
     Returns rows basis, batch, matrix (W1, .., Wbar, "all"), share (mean over batches), batches.
     """
     sizes = sorted(batch_sizes)
+    if repeats < 1 or (sizes and sizes[0] < 1):
+        raise ValueError(f"batch_sizes {tuple(batch_sizes)} and repeats {repeats}: at least 1 each")
     if not sizes or any(size % sizes[0] for size in sizes) or any(sizes[-1] % s for s in sizes):
         raise ValueError(
             f"batch_sizes: each must be a multiple of the smallest and divide the largest, "
             f"got {tuple(batch_sizes)}; powers of ten do"
         )
     bases = _bases(task, layers, heads) if bases is None else bases
+    for basis in bases.values():
+        check_task("confinement", task, basis)
     rows, chunks = [], None
     for name, basis in bases.items():
         if on_manifold or chunks is None:
@@ -88,6 +93,8 @@ def exact_confinement(
     """
     law = exact_law(task, limit)
     bases = _bases(task, layers, heads) if bases is None else bases
+    for basis in bases.values():
+        check_task("confinement", task, basis)
     rows = []
     for name, basis in bases.items():
         gradient = law_gradient(

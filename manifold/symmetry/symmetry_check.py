@@ -110,6 +110,8 @@ def symmetry_check(
     """
     moves = generators(task)
     _check_settings(moves, task, alpha, copies, parts)
+    if samples < parts:
+        raise ValueError(f"symmetry check: samples is {samples}; at least one for each part")
     basis = invariant_basis(task, layers=layers, heads=heads)
     batches, weights = _parts(data, samples, parts, seed)
     point = random_point(basis, seed=seed)

@@ -12,6 +12,7 @@ import pandas as pd
 from manifold.coordinates.basis import Basis
 from manifold.coordinates.effective import Matrices, effective_matrices, remove_gauge
 from manifold.coordinates.invariant import invariant_basis
+from manifold.coordinates.run_basis import check_task
 from manifold.symmetry.exact_law import exact_law
 from manifold.symmetry.full_loss import check_matrices, curvature_product, flat, unflat
 from training.families.attention_only import AttentionOnly
@@ -59,7 +60,13 @@ def transverse_growth(
 
     ValueError for matrices with NaN or of another size, and where nothing lies off the span.
     """
+    check_task("transverse growth", task, basis)
     check_matrices(basis, matrices)
+    if iterations < 1 or (samples is not None and samples < 1):
+        raise ValueError(
+            f"transverse growth: samples is {samples}, iterations {iterations}; at least 1 each "
+            f"(samples may be None for the exact law)"
+        )
     if samples is None:
         parts = list(exact_law(task).parts(CHUNK))
     else:

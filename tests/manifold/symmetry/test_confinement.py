@@ -1,5 +1,7 @@
 """Gradients stay on the exact manifold, and leave the paper's basis."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -169,3 +171,17 @@ def test_over_the_exact_law_the_share_is_rounding(task):
 def test_over_the_exact_law_a_point_off_the_manifold_leaves_it():
     table = exact_confinement(TINY, on_manifold=False, layers=1)
     assert table.set_index(["basis", "matrix"])["share"]["exact_commutant", "W1"] > 0.1
+
+
+@pytest.mark.parametrize("settings", [{"batch_sizes": (0,)}, {"repeats": 0}])
+def test_settings_that_make_no_sense_are_refused(settings):
+    with pytest.raises(ValueError, match="at least 1 each"):
+        gradient_confinement(TINY, **settings)
+
+
+def test_a_basis_of_another_task_is_refused():
+    other = invariant_basis(replace(TINY, n_rare=3))
+    with pytest.raises(ValueError, match="the basis is not of this task"):
+        gradient_confinement(TINY, batch_sizes=(10,), bases={"other": other})
+    with pytest.raises(ValueError, match="the basis is not of this task"):
+        exact_confinement(TINY, bases={"other": other})

@@ -157,5 +157,8 @@ def test_weights_that_are_not_numbers_or_of_another_size_are_refused():
         transverse_growth(TINY, basis, {**matrices, "Wbar": np.full((3, 14), np.nan)})
     with pytest.raises(ValueError, match="W1 has shape"):
         transverse_growth(TINY, basis, {**matrices, "W1": np.zeros((7, 7))})
-    with pytest.raises(ValueError, match="0 to 2: take the basis of the task"):
+    with pytest.raises(ValueError, match="vocabulary 3, the task 7"):
         transverse_growth(SMALL, basis, matrices)
+    for settings in ({"samples": 0}, {"iterations": 0}):
+        with pytest.raises(ValueError, match="at least 1 each"):
+            transverse_growth(TINY, basis, matrices, **settings)
