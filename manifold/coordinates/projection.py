@@ -124,25 +124,24 @@ def project(
         {"long_name": "captured of random matrices of the same spectrum, mean", **SHARE},
     )
     named = {"kind": ("kind", list(kinds), {"long_name": "kind of sequence"})} if rebuilt else {}
-    seeds = [run.config.seeds for run in runs]
+    matrix = {"matrix": ("matrix", list(basis.blocks), {"long_name": "effective matrix"})}
     return xr.Dataset(
         variables,
-        coords={
-            "run": ("run", [run.run_id for run in runs], {"long_name": "run id"}),
-            "step": ("step", steps, {"long_name": "updates", "units": "1"}),
-            "matrix": ("matrix", list(basis.blocks), {"long_name": "effective matrix"}),
-            "time": (
-                ("run", "step"),
-                time,
-                {"long_name": "gradient-flow time", "units": "sum of learning rates"},
-            ),
-            "init_seed": ("run", [seed.init for seed in seeds]),
-            "data_seed": ("run", [seed.data for seed in seeds]),
-            **named,
-            **_direction_coordinates(basis),
-        },
+        coords={**_axes(runs, steps, time), **matrix, **named, **_direction_coordinates(basis)},
         attrs={"frame": basis.family, "layers": basis.layers, "heads": basis.heads},
     )
+
+
+def _axes(runs: Sequence[Run], steps: Sequence[int], time: np.ndarray) -> dict[str, Any]:
+    seeds = [run.config.seeds for run in runs]
+    unit = {"long_name": "gradient-flow time", "units": "sum of learning rates"}
+    return {
+        "run": ("run", [run.run_id for run in runs], {"long_name": "run id"}),
+        "step": ("step", steps, {"long_name": "updates", "units": "1"}),
+        "time": (("run", "step"), time, unit),
+        "init_seed": ("run", [seed.init for seed in seeds]),
+        "data_seed": ("run", [seed.data for seed in seeds]),
+    }
 
 
 def _chunks(run: Run, basis: Basis, rebuilt: bool) -> list[list[Checkpoint]]:
