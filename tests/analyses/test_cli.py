@@ -69,7 +69,12 @@ def test_an_interrupt_says_so_and_leaves_a_run_that_goes_on(tmp_path):
     (tmp_path / "config.yaml").write_text(GOOD.replace("steps: 30", "steps: 3000"))
     words = [str(COMMAND), "train", "config.yaml"]
     running = subprocess.Popen(
-        words, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
+        words,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored under nohup
     )
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("runs/*/*/checkpoints/step_*16")):
