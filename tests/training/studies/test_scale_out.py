@@ -194,7 +194,8 @@ def test_workers_end_with_their_parent_and_the_same_call_goes_on(tmp_path, ended
     command = Path(sys.executable).with_name("kappalens")
     words = [command, "kappa", "--config", "study.yaml", "--workers", "2", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
-    running = subprocess.Popen(words, start_new_session=True, **pipes)
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # not under nohup
+    running = subprocess.Popen(words, start_new_session=True, **pipes, **heard)
     wait_for(lambda: len(list(tmp_path.glob("runs/tiny/*/checkpoints/step_00000100"))) >= 2)
     if ended_by == signal.SIGINT:
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does
