@@ -8,6 +8,7 @@ from manifold.coordinates.basis import READOUT, Basis, Source
 from manifold.coordinates.effective import gauge_projectors, remove_gauge
 from manifold.coordinates.factored import Factored
 from manifold.coordinates.shares import check_finite
+from manifold.groups.haar import haar
 from training.tasks.base import generator
 
 
@@ -55,8 +56,8 @@ def captured_by_chance(
         for block, (left, right) in frames.items():
             heads = []
             for values in spectra[block]:
-                u = left @ _orthogonal(rng, left.shape[1], len(values))
-                v = right @ _orthogonal(rng, right.shape[1], len(values))
+                u = left @ haar(rng, left.shape[1], len(values))
+                v = right @ haar(rng, right.shape[1], len(values))
                 heads.append((u * values) @ v.T)
             sample[block] = np.stack(heads).reshape(basis.shape(block))
         drawn.append(basis.captured(sample))
@@ -90,9 +91,3 @@ def _range(projector: np.ndarray) -> np.ndarray:
     """Orthonormal columns that span an orthogonal projector's range."""
     values, vectors = np.linalg.eigh(projector)
     return vectors[:, values > 0.5]
-
-
-def _orthogonal(rng: np.random.Generator, size: int, columns: int) -> np.ndarray:
-    """The first columns of a Haar orthogonal matrix: QR of a Gaussian, signs of R fixed."""
-    q, r = np.linalg.qr(rng.standard_normal((size, columns)))
-    return q * np.sign(np.diagonal(r))

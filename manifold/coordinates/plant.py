@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from manifold.coordinates.basis import READOUT, Basis
+from manifold.groups.haar import haar
 from training.families.transformer import Transformer
 from training.tasks.base import generator
 
@@ -35,8 +36,7 @@ def plant(
     )
     turn = np.eye(family.width)
     if rotation is not None:
-        drawn = generator(rotation, *b"plant").standard_normal(turn.shape)
-        turn, _ = np.linalg.qr(drawn)
+        turn = haar(generator(rotation, *b"plant"), *turn.shape)
     matrices = basis.matrices(c)
     place = np.eye(family.width)[: d * paths] @ turn
     weights = {

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
+from manifold.groups.haar import haar
 from manifold.states.isotypic import Isotypic
 from training.families.transformer import Transformer
 from training.tasks.base import generator
@@ -137,7 +138,7 @@ def _drawn(q: int) -> tuple[np.ndarray, np.ndarray]:
     draws = 100 if q <= 200 else 40
     rng = generator(q, *b"token_directions")
     free = np.linalg.svd(np.eye(q) - 1.0 / q)[0][:, : q - 1]
-    u = free @ np.linalg.qr(rng.standard_normal((draws, q - 1, q - 1)))[0]
-    v = np.linalg.qr(rng.standard_normal((draws, q, q - 1)))[0]
+    u = free @ haar(rng, draws, q - 1, q - 1)
+    v = haar(rng, draws, q, q - 1)
     u.flags.writeable = v.flags.writeable = False
     return u, v

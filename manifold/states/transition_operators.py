@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from manifold.groups.haar import haar
 from manifold.states.recurrent_states import (
     SAMPLES,
     RecurrentStates,
@@ -135,7 +136,4 @@ def _phase_chance(r: int, order: int) -> float:
 @lru_cache(maxsize=64)
 def _haar_eigenvalues(r: int, draws: int = 200) -> np.ndarray:
     """(draws, r) eigenvalues of uniform orthogonal matrices."""
-    draw = generator(r, *b"phase_chance").standard_normal((draws, r, r))
-    turn, scale = np.linalg.qr(draw)
-    signs = np.sign(np.diagonal(scale, axis1=1, axis2=2))
-    return np.linalg.eigvals(turn * signs[:, None, :])
+    return np.linalg.eigvals(haar(generator(r, *b"phase_chance"), draws, r, r))
