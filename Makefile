@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint wheel readme kappa-page manifold-page clean
+.PHONY: demo test slow lint wheel readme kappa-page manifold-page dynamics-page clean
 
 demo: .venv/installed
 	$(BIN)/kappalens demo
@@ -44,3 +44,7 @@ kappa-page: .venv/installed
 # The numbers and the drawing of docs/manifold.md: trains what is not trained yet, about an hour.
 manifold-page: .venv/installed
 	$(BIN)/python -m analyses.manifold_page runs
+
+# The numbers and the drawings of docs/dynamics.md: measures the studies that are not on record.
+dynamics-page: .venv/installed
+	$(BIN)/python -m analyses.dynamics.page

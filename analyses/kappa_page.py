@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from analyses.claim_table import claims_table, with_interval
 from analyses.kappa_figure import Mark, kappa_drawing
 from analyses.kappa_table import JSON
 from analyses.page import insert, write_drawing
@@ -46,7 +47,7 @@ def write_page(docs: Path) -> None:
     Errors: ValueError where the record is damaged or the markers are missing.
     """
     table = read_json(docs / RECORD)
-    numbers = "\n\n".join([_table(_cells(table)), _claims(table["claims"])])
+    numbers = "\n\n".join([_table(_cells(table)), claims_table(table["claims"])])
     insert(docs / PAGE, BEGIN, END, f"\n{numbers}\n")
     drawing = kappa_drawing([_mark(row) for row in _cells(table) if row["bound"] is not None])
     write_drawing(docs / DRAWING, drawing)
@@ -85,9 +86,9 @@ def _line(row: Mapping[str, Any]) -> str:
         ", ".join(map(str, row["lengths"])),
         ", ".join(map(_size, stars.values())),
         _size(joint),
-        _with_interval(row["kappa"], row["bound"], row["kappa_low"], row["kappa_high"]),
+        with_interval(row["kappa"], row["bound"], row["kappa_low"], row["kappa_high"]),
         _decimal(row["kappa_sep"]),
-        _with_interval(row["ratio"], row["bound"], row["ratio_low"], row["ratio_high"]),
+        with_interval(row["ratio"], row["bound"], row["ratio_low"], row["ratio_high"]),
         _decimal(row["beyond"]),
         "; ".join([*(_shortage(row, name) for name in row["censored"]), *_not_monotone(row)]),
     ]
@@ -107,39 +108,12 @@ def _shortage(row: Mapping[str, Any], search: str) -> str:
     return f"{name}: {cause} (at {int(largest):,})"
 
 
-def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
-    head = "| claim | statement | measured: value [95%] | verdict |\n|---|---|---|---|"
-    return "\n".join([head, *map(_claim, claims)])
-
-
-def _claim(claim: Mapping[str, Any]) -> str:
-    measured = "; ".join(_comparison(entry) for entry in claim["comparisons"])
-    lacks = f" (not on record: {', '.join(claim['missing'])})" if claim["missing"] else ""
-    source = "" if claim["source"] == "ours" else claim["number"]
-    return f"| {source or 'ours'} | {claim['statement']} | {measured} | {claim['verdict']}{lacks} |"
-
-
-def _comparison(entry: Mapping[str, Any]) -> str:
-    number = _with_interval(entry["value"], entry["bound"], entry["low"], entry["high"])
-    short = f" (too few {entry['short_of']} to judge)" if entry["short_of"] else ""
-    return f"{entry['what']} {number}{short}".replace("*", r"\*")
-
-
 def _size(value: float | None) -> str:
     return "censored" if value is None else f"{value:,.0f}"
 
 
 def _decimal(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
-
-
-def _with_interval(value: float | None, bound: str | None, low: float, high: float | None) -> str:
-    """Empty where nothing was asked; "open" where only an interval is known."""
-    if bound is None:
-        return ""
-    sign = "" if bound == "=" else f"{bound} "
-    number = "open" if value is None else f"{sign}{value:.2f}"
-    return f"{number} [{low:.2f}, {'no end' if high is None else f'{high:.2f}'}]"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,11 @@
+"""The studies of docs/dynamics.md, one a file; a new one is its file and its line here."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from analyses.dynamics.base import Study
+
+STUDIES: Mapping[str, Study] = MappingProxyType({})
+"""Name to study, in the order of the page."""
+
+__all__ = ["STUDIES"]
