@@ -85,7 +85,13 @@ def test_a_wide_state_keeps_its_norm_over_many_steps(width):
     p = family.initialise(TASK, 0, torch.float32)
     tokens = torch.arange(60).remainder(TASK.vocabulary).expand(2, 60)
     states = []
-    tapped = family.forward(p, tokens, tokens, lambda name, x: (states.append(x), x)[1])
+
+    def read(name, x):
+        states.extend([x] if name.startswith("hook_state.") else [])
+        return x
+
+    tapped = family.forward(p, tokens, tokens, read)
+    assert len(states) == 60
     norms = torch.stack(states).norm(dim=-1)
     torch.testing.assert_close(norms, torch.ones_like(norms), rtol=0, atol=1e-5)
     torch.testing.assert_close(family.forward(p, tokens, tokens), tapped, rtol=0, atol=1e-5)

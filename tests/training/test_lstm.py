@@ -81,7 +81,12 @@ def test_taps_have_the_promised_names_and_do_not_change_the_logits():
         return x
 
     logits = FAMILY.forward(p, tokens, positions, read)
-    assert seen == [(name, (5, 6)) for name in FAMILY.hook_names(tokens.shape[-1])]
+    by_gate = ("hook_token_in", "hook_state_in", "hook_gate")
+    expected = [
+        (name, (5, 4, 6) if name.startswith(by_gate) else (5, 6))
+        for name in FAMILY.hook_names(tokens.shape[-1])
+    ]
+    assert seen == expected
     torch.testing.assert_close(logits, FAMILY.forward(p, tokens, positions))
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from training.families.base import Params, Tap, lookup, no_tap
+from training.families.wiring import Node, Reader, Wiring, residual_wiring
 from training.tasks.base import Task, generator
 
 
@@ -123,19 +124,58 @@ class AttentionOnly:
             x = tap(f"{name}.hook_resid_pre", x)
             rows = read if layer == self.layers - 1 else slice(None)
             here = x[..., rows, :]
-            query = torch.einsum("...btd,...hde->...bhte", here, params[f"{name}.attn.W"])
-            scores = torch.einsum("...bhte,...bse->...bhts", query, x)
+            q, k, v = self._read(name, here, x, tap)
+            query = torch.einsum("...bhtd,...hde->...bhte", q, params[f"{name}.attn.W"])
+            scores = _with("...bhte,...bhse->...bhts", query, k)
             scores = scores.masked_fill(future[rows], -math.inf)
             scores = tap(f"{name}.attn.hook_attn_scores", scores)
             pattern = tap(f"{name}.attn.hook_pattern", scores.softmax(dim=-1))
-            result = torch.einsum("...bhts,...bsd->...bthd", pattern, x)
-            result = tap(f"{name}.attn.hook_result", result)
+            heard = _with("...bhts,...bhsd->...bthd", pattern, v)
+            result = tap(f"{name}.attn.hook_result", heard)
             x = tap(f"{name}.hook_resid_post", torch.cat([here, result.flatten(-2)], dim=-1))
         return torch.einsum("...btd,...vd->...btv", x, params["embed.token"] @ params["unembed.W"])
+
+    def _read(self, name: str, here: Tensor, x: Tensor, tap: Tap) -> tuple[Tensor, Tensor, Tensor]:
+        """What heads read as query, key and value, (..., batch, heads or 1, time, width); 1 where
+        nobody has set the heads apart."""
+        sides = []
+        for side, residual in zip("qkv", (here, x, x), strict=True):
+            shared = residual.unsqueeze(-3)
+            spread = shared.expand(*residual.shape[:-2], self.heads, *residual.shape[-2:])
+            whole = spread.transpose(-3, -2)
+            found = tap(f"{name}.hook_{side}_input", whole)
+            sides.append(shared if found is whole else found.transpose(-3, -2))
+        q, k, v = sides
+        return q, k, v
+
+    def wiring(self, params: Params, time: int) -> Wiring:
+        """Tokens, positions and heads, each in a part of the residual of its own."""
+        n, p = params["embed.token"].shape[-1], params["embed.position"].shape[-1]
+        writers = [
+            Node(name="embed", tap="hook_embed"),
+            Node(name="positions", tap="hook_pos_embed", offset=n),
+        ]
+        inputs: list[tuple[int, Reader]] = []
+        for layer in range(self.layers):
+            before, width = len(writers), (n + p) * (1 + self.heads) ** layer
+            for head in range(self.heads):
+                name = f"head {layer}.{head}"
+                for side in "qkv":
+                    tap = f"blocks.{layer}.hook_{side}_input"
+                    reader = Reader(
+                        name=f"{name} {side}", tap=tap, part=head, feeds=name, sources=()
+                    )
+                    inputs.append((before, reader))
+                tap = f"blocks.{layer}.attn.hook_result"
+                writers.append(Node(name=name, tap=tap, part=head, offset=width * (1 + head)))
+        tap = f"blocks.{self.layers - 1}.hook_resid_post"
+        logits = Reader(name="logits", tap=tap, feeds="logits", sources=())
+        return residual_wiring(writers, [*inputs, (len(writers), logits)])
 
     def hook_names(self, time: int) -> tuple[str, ...]:
         inside = (
             "hook_resid_pre",
+            *(f"hook_{side}_input" for side in "qkv"),
             "attn.hook_attn_scores",
             "attn.hook_pattern",
             "attn.hook_result",
@@ -143,3 +183,11 @@ class AttentionOnly:
         )
         blocks = [f"blocks.{layer}.{name}" for layer in range(self.layers) for name in inside]
         return ("hook_embed", "hook_pos_embed", *blocks)
+
+
+def _with(equation: str, left: Tensor, right: Tensor) -> Tensor:
+    """The product of what is apart by head with what heads share, (.., 1, time, width), or not."""
+    if right.shape[-3] > 1 or left.shape[-3] == 1:
+        return torch.einsum(equation, left, right)
+    left_axes, rest = equation.split(",")
+    return torch.einsum(f"{left_axes},{rest.replace('bhs', 'bs', 1)}", left, right.squeeze(-3))

@@ -32,6 +32,8 @@ class Family(Protocol):
     and `forward_at(params, tokens, positions, at)`, the logits (K, 1, count, vocabulary) at the
     tokens `at` (K, count) of each member's batch * time, equally many of each sequence in turn:
     used where few are supervised.
+    It may have `wiring(params, time)`, its nodes, readers and edges on sequences of `time` tokens
+    (training.families.wiring), which circuits are made of.
     It may say with `hides` that a token with position id -1 is hidden from all others; training
     refuses tasks with such tokens otherwise. It may say with `any_length` whether it takes
     sequences longer than its task's; one that does not say is taken not to.

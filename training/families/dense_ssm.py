@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from training.families.base import Params, Tap, check_tokens, no_tap, read_out
+from training.families.wiring import Node, Reader, Wiring
 from training.tasks.base import Task
 
 
@@ -28,8 +29,10 @@ class DenseSSM:
     Parameters: transition.A (vocabulary, d, d), orthogonal at the start; state.h_0 (d,), norm 1
     at the start, and so every state's; unembed.W_U (d, vocabulary), standard deviation 1 / sqrt(d),
     so logits start small; unembed.b_U (vocabulary,), zero.
-    Hooks: hook_state.{t}, (batch, d), the state after token t; what a hook returns is what the
-    next step starts from.
+    Hooks at step t: hook_embed.{t}, (batch, vocabulary), the token's one-hot row, in which A is
+    linear; hook_state_in.{t}, the state that A(x_t) multiplies; hook_state.{t}, (batch, d), the
+    state after token t, which is what the next step starts from; hook_read_out.{t}, that state as
+    the read-out sees it.
     """
 
     width: int
@@ -83,16 +86,52 @@ class DenseSSM:
         """States (..., batch, time, d), each handed to its hook: the state outer the one-hot x_t,
         times all matrices side by side."""
         side_by_side = a.mT.flatten(-3, -2)
-        chosen = functional.one_hot(tokens, a.shape[-3]).to(a.dtype)[..., None]
+        chosen = functional.one_hot(tokens, a.shape[-3]).to(a.dtype)
         h = start.unsqueeze(-2).expand(*tokens.shape[:-1], self.width)
         states = []
-        for t, pick in enumerate(chosen.unbind(-3)):
+        for t, one_hot in enumerate(chosen.unbind(-2)):
+            pick = tap(f"hook_embed.{t}", one_hot).unsqueeze(-1)
+            h = tap(f"hook_state_in.{t}", h)
             h = tap(f"hook_state.{t}", (pick * h.unsqueeze(-2)).flatten(-2) @ side_by_side)
-            states.append(h)
+            states.append(tap(f"hook_read_out.{t}", h))
         return torch.stack(states, dim=-2)
 
     def hook_names(self, time: int) -> tuple[str, ...]:
-        return tuple(f"hook_state.{t}" for t in range(time))
+        parts = ("embed", "state_in", "state", "read_out")
+        return tuple(f"hook_{part}.{t}" for t in range(time) for part in parts)
+
+    def wiring(self, params: Params, time: int) -> Wiring:
+        """Tokens and states at each step; a state reads its token and the state before."""
+        nodes, readers = [], []
+        for t in range(time):
+            state = f"state {t}"
+            nodes += [
+                Node(name=f"token {t}", tap=f"hook_embed.{t}"),
+                Node(name=state, tap=f"hook_state.{t}"),
+            ]
+            readers.append(
+                Reader(
+                    name=f"{state} token",
+                    tap=f"hook_embed.{t}",
+                    feeds=state,
+                    sources=(f"token {t}",),
+                )
+            )
+            if t:
+                readers.append(
+                    Reader(
+                        name=f"{state} state",
+                        tap=f"hook_state_in.{t}",
+                        feeds=state,
+                        sources=(f"state {t - 1}",),
+                    )
+                )
+            readers.append(
+                Reader(
+                    name=f"logits {t}", tap=f"hook_read_out.{t}", feeds="logits", sources=(state,)
+                )
+            )
+        return Wiring(nodes=tuple(nodes), readers=tuple(readers))
 
 
 class _Scan(Function):

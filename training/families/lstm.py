@@ -11,7 +11,11 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from training.families.base import Params, Tap, check_tokens, lookup, no_tap, read_out
+from training.families.wiring import Node, Reader, Wiring
 from training.tasks.base import Task
+
+GATES = ("i", "f", "g", "o")
+"""In the order in which their weights lie side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +33,11 @@ class LSTM:
     order i, f, g, o, uniform within 1 / sqrt(width) as in nn.LSTM (b the sum of two such);
     unembed.W_U (width, vocabulary) and unembed.b_U (vocabulary,), uniform in the same range as in
     nn.Linear.
-    Hooks, (batch, width) each: hook_cell.{t}, c_t, then hook_state.{t}, h_t; what a hook returns
-    is what this step's h and the next step go on from.
+    Hooks at step t, (batch, width) each, or (batch, 4, width) with the gates side by side:
+    hook_embed.{t}, x_t; hook_token_in.{t} and hook_state_in.{t}, x_t and h_(t-1) as each gate reads
+    them; hook_gate.{t}, (i, f, g, o); hook_cell_in.{t}, c_(t-1); hook_cell.{t}, c_t;
+    hook_cell_out.{t}, c_t as h_t reads it; hook_state.{t}, h_t; hook_read_out.{t}, h_t as the head
+    reads it. What hook_cell and hook_state return is what this step and the next go on from.
     """
 
     width: int
@@ -72,27 +79,81 @@ class LSTM:
         check_tokens(tokens, table.shape[-2])
         weights = (table, params["lstm.W_h"], params["unembed.W_U"], params["unembed.b_U"])
         if tap is not no_tap:
-            return self._step_by_step(*weights, tokens, tap)
+            return self._step_by_step(params, tokens, tap)
         if table.ndim == 3:
             return _Fast.apply(*weights, tokens)  # type: ignore[return-value]
         alone: Tensor = _Fast.apply(*(w[None] for w in weights), tokens[None])  # type: ignore
         return alone[0]
 
-    def _step_by_step(
-        self, table: Tensor, recurrent: Tensor, head: Tensor, bias: Tensor, tokens: Tensor, tap: Tap
-    ) -> Tensor:
-        inputs = lookup(table, tokens)
-        h = c = inputs.new_zeros(*tokens.shape[:-1], self.width)
+    def _step_by_step(self, params: Params, tokens: Tensor, tap: Tap) -> Tensor:
+        embedded = lookup(params["embed.W_E"], tokens)
+        bias = params["lstm.b"].unsqueeze(-2)
+        h = c = embedded.new_zeros(*tokens.shape[:-1], self.width)
         states = []
-        for t, x in enumerate(inputs.unbind(-2)):
-            i, f, g, o = (x + h @ recurrent).chunk(4, dim=-1)
-            c = tap(f"hook_cell.{t}", f.sigmoid() * c + i.sigmoid() * g.tanh())
-            h = tap(f"hook_state.{t}", o.sigmoid() * c.tanh())
-            states.append(h)
-        return read_out(torch.stack(states, dim=-2), head, bias)
+        for t, x in enumerate(embedded.unbind(-2)):
+            x = self._by_gate(
+                tap, f"hook_token_in.{t}", tap(f"hook_embed.{t}", x), params["lstm.W_x"]
+            )
+            x = x + self._by_gate(tap, f"hook_state_in.{t}", h, params["lstm.W_h"]) + bias
+            i, f, g, o = x.chunk(4, dim=-1)
+            gates = torch.stack([i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()], dim=-2)
+            i, f, g, o = tap(f"hook_gate.{t}", gates).unbind(-2)
+            c = tap(f"hook_cell.{t}", f * tap(f"hook_cell_in.{t}", c) + i * g)
+            h = tap(f"hook_state.{t}", o * tap(f"hook_cell_out.{t}", c).tanh())
+            states.append(tap(f"hook_read_out.{t}", h))
+        return read_out(torch.stack(states, dim=-2), params["unembed.W_U"], params["unembed.b_U"])
+
+    def _by_gate(self, tap: Tap, name: str, x: Tensor, weight: Tensor) -> Tensor:
+        """x (..., batch, width) through the gates' weights side by side; a gate of its own where
+        somebody edits what it reads."""
+        whole = x.unsqueeze(-2).expand(*x.shape[:-1], len(GATES), self.width)
+        read = tap(name, whole)
+        if read is whole:
+            return x @ weight
+        apart = weight.unflatten(-1, (len(GATES), self.width))
+        return torch.einsum("...bgd,...dge->...bge", read, apart).flatten(-2)
 
     def hook_names(self, time: int) -> tuple[str, ...]:
-        return tuple(f"hook_{part}.{t}" for t in range(time) for part in ("cell", "state"))
+        parts = ("embed", "token_in", "state_in", "gate", "cell_in", "cell", "cell_out", "state")
+        parts += ("read_out",)
+        return tuple(f"hook_{part}.{t}" for t in range(time) for part in parts)
+
+    def wiring(self, params: Params, time: int) -> Wiring:
+        """Tokens, gates, cells and states at each step."""
+        nodes: list[Node] = []
+        readers: list[Reader] = []
+
+        def reads(name: str, tap: str, feeds: str, source: str, part: int | None = None) -> None:
+            readers.append(
+                Reader(name=f"{feeds} {name}", tap=tap, part=part, feeds=feeds, sources=(source,))
+            )
+
+        for t in range(time):
+            nodes.append(Node(name=f"token {t}", tap=f"hook_embed.{t}"))
+            for part, gate in enumerate(GATES):
+                reads("token", f"hook_token_in.{t}", f"{gate} {t}", f"token {t}", part)
+            for part, gate in enumerate(GATES if t else ()):
+                reads("state", f"hook_state_in.{t}", f"{gate} {t}", f"state {t - 1}", part)
+            for part, gate in enumerate(GATES):
+                nodes.append(Node(name=f"{gate} {t}", tap=f"hook_gate.{t}", part=part))
+            for part, gate in enumerate(GATES[:-1]):
+                reads(gate, f"hook_gate.{t}", f"cell {t}", f"{gate} {t}", part)
+            if t:
+                reads("cell", f"hook_cell_in.{t}", f"cell {t}", f"cell {t - 1}")
+            nodes.append(Node(name=f"cell {t}", tap=f"hook_cell.{t}"))
+            last = len(GATES) - 1
+            reads(GATES[-1], f"hook_gate.{t}", f"state {t}", f"{GATES[-1]} {t}", last)
+            reads("cell", f"hook_cell_out.{t}", f"state {t}", f"cell {t}")
+            nodes.append(Node(name=f"state {t}", tap=f"hook_state.{t}"))
+            readers.append(
+                Reader(
+                    name=f"logits {t}",
+                    tap=f"hook_read_out.{t}",
+                    feeds="logits",
+                    sources=(f"state {t}",),
+                )
+            )
+        return Wiring(nodes=tuple(nodes), readers=tuple(readers))
 
 
 class _Fast(Function):

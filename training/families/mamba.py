@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from training.families.base import Params, Tap, lookup, no_tap
+from training.families.wiring import Node, Reader, Wiring
 from training.tasks.base import Task
 
 EPSILON = 1e-5
@@ -117,15 +118,46 @@ class Mamba:
         for layer in range(self.layers):
             name, block = f"backbone.layers.{layer}.", f"blocks.{layer}."
             x = tap(block + "hook_resid_pre", x)
-            seen = _norm(x, params[name + "norm.weight"])
-            x = tap(block + "hook_resid_post", x + self._mixer(params, name, block, seen, tap))
+            seen = _norm(tap(block + "hook_mixer_in", x), params[name + "norm.weight"])
+            out = tap(block + "hook_mixer_out", self._mixer(params, name, block, seen, tap))
+            x = tap(block + "hook_resid_post", x + out)
         return _linear(_norm(x, params["backbone.norm_f.weight"]), params["lm_head.weight"])
 
     def hook_names(self, time: int) -> tuple[str, ...]:
-        states = [f"hook_state.{t}" for t in range(time)]
-        parts = ["hook_resid_pre", *states, "hook_resid_post"]
+        sides = ("state_in", "state", "state_out")
+        states = [f"hook_{side}.{t}" for t in range(time) for side in sides]
+        parts = ["hook_resid_pre", "hook_mixer_in", *states, "hook_mixer_out", "hook_resid_post"]
         blocks = [f"blocks.{layer}.{part}" for layer in range(self.layers) for part in parts]
         return ("hook_embed", *blocks)
+
+    def wiring(self, params: Params, time: int) -> Wiring:
+        """Embedding, mixers, and in each mixer its states (E, N) step by step.
+
+        What a mixer reads of the residual also enters its states; that is one reader, the mixer's.
+        """
+        nodes, readers, written = [Node(name="embed", tap="hook_embed")], [], ["embed"]
+        for layer in range(self.layers):
+            block, mixer = f"blocks.{layer}.", f"mixer {layer}"
+            readers.append(
+                Reader(name=mixer, tap=f"{block}hook_mixer_in", feeds=mixer, sources=tuple(written))
+            )
+            for t in range(time):
+                state = f"state {layer}.{t}"
+                if t:
+                    tap, before = f"{block}hook_state_in.{t}", (f"state {layer}.{t - 1}",)
+                    readers.append(
+                        Reader(name=f"{state} state", tap=tap, feeds=state, sources=before)
+                    )
+                nodes.append(Node(name=state, tap=f"{block}hook_state.{t}"))
+                tap = f"{block}hook_state_out.{t}"
+                readers.append(
+                    Reader(name=f"{mixer} state {t}", tap=tap, feeds=mixer, sources=(state,))
+                )
+            nodes.append(Node(name=mixer, tap=f"{block}hook_mixer_out"))
+            written.append(mixer)
+        tap = f"blocks.{self.layers - 1}.hook_resid_post"
+        readers.append(Reader(name="logits", tap=tap, feeds="logits", sources=tuple(written)))
+        return Wiring(nodes=tuple(nodes), readers=tuple(readers))
 
     def _mixer(self, params: Params, name: str, block: str, x: Tensor, tap: Tap) -> Tensor:
         """What the mixer writes, from the normalised residual x (..., batch, time, width)."""
@@ -160,8 +192,9 @@ class Mamba:
         seen = []
         pairs = zip(decay.unbind(-3), enters.unbind(-3), leave.unbind(-2), strict=True)
         for t, (keep, add, out) in enumerate(pairs):
-            state = tap(f"{block}hook_state.{t}", keep * state + add)
-            seen.append((state @ out[..., None]).squeeze(-1))
+            state = keep * tap(f"{block}hook_state_in.{t}", state)
+            state = tap(f"{block}hook_state.{t}", state + add)
+            seen.append((tap(f"{block}hook_state_out.{t}", state) @ out[..., None]).squeeze(-1))
         return torch.stack(seen, dim=-2)
 
 

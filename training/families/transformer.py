@@ -13,6 +13,7 @@ from training.families.attention import attend_at, rows_at, seen_by
 from training.families.base import Params, Tap, lookup, no_tap, read_out
 from training.families.kernels import normalise
 from training.families.positions import rotate, rotation, sinusoids
+from training.families.wiring import Node, Reader, Wiring, residual_wiring
 from training.tasks.base import Task
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "none")
@@ -162,12 +163,38 @@ class Transformer:
         turned = ["rot_q", "rot_k"] * (self.positions == "rotary")
         attention = ["q", "k", "v", *turned, "attn_scores", "pattern", "z", "result"]
         for layer in range(self.layers):
-            parts = ["hook_resid_pre", *(f"attn.hook_{part}" for part in attention)]
-            parts.append("hook_attn_out")
+            parts = ["hook_resid_pre", *(f"hook_{side}_input" for side in "qkv")]
+            parts += [*(f"attn.hook_{part}" for part in attention), "hook_attn_out"]
             if self.mlp:
-                parts += ["hook_resid_mid", "mlp.hook_post", "hook_mlp_out"]
+                parts += ["hook_resid_mid", "hook_mlp_in", "mlp.hook_post", "hook_mlp_out"]
             names += [f"blocks.{layer}.{part}" for part in [*parts, "hook_resid_post"]]
         return tuple(names)
+
+    def wiring(self, params: Params, time: int) -> Wiring:
+        """Embeddings, heads and MLPs; every head reads three times (q, k, v)."""
+        writers = [Node(name="embed", tap="hook_embed")]
+        if self.positions in ("learned", "sinusoidal"):
+            writers.append(Node(name="positions", tap="hook_pos_embed"))
+        inputs: list[tuple[int, Reader]] = []
+        for layer in range(self.layers):
+            block, before = f"blocks.{layer}.", len(writers)
+            for head in range(self.heads):
+                name = f"head {layer}.{head}"
+                for side in "qkv":
+                    tap = f"{block}hook_{side}_input"
+                    reader = Reader(
+                        name=f"{name} {side}", tap=tap, part=head, feeds=name, sources=()
+                    )
+                    inputs.append((before, reader))
+                writers.append(Node(name=name, tap=f"{block}attn.hook_result", part=head))
+            if self.mlp:
+                name, tap = f"MLP {layer}", f"{block}hook_mlp_in"
+                reader = Reader(name=name, tap=tap, feeds=name, sources=())
+                inputs.append((len(writers), reader))
+                writers.append(Node(name=name, tap=f"{block}hook_mlp_out"))
+        tap = f"blocks.{self.layers - 1}.hook_resid_post"
+        logits = Reader(name="logits", tap=tap, feeds="logits", sources=())
+        return residual_wiring(writers, [*inputs, (len(writers), logits)])
 
     @property
     def _biased(self) -> bool:
@@ -237,20 +264,47 @@ class Transformer:
             bias = torch.cat([b_q, b_k, b_v], dim=-2).flatten(-2)
         merged = merged.transpose(-3, -2).flatten(-2)
         merged, bias = self._folded(params, block + "ln1", merged, bias)
-        n, d, shape = self._norm(x), self.width, (self.heads, self.width // self.heads)
-        b_q, b_kv = (None, None) if bias is None else (bias[..., :d], bias[..., d:])
-        q = _linear(rows_at(n, at), merged[..., :d], b_q).unflatten(-1, shape)
-        kv = _linear(n, merged[..., d:], b_kv).unflatten(-1, (2, *shape))
+        d, shape = self.width, (self.heads, self.width // self.heads)
         write = params[f"{name}W_O"]
-        bias = params[f"{name}b_O"] if self._biased else None
+        b_O = params[f"{name}b_O"] if self._biased else None
         if tap is no_tap:
+            n = self._norm(x)
+            b_q, b_kv = (None, None) if bias is None else (bias[..., :d], bias[..., d:])
+            q = _linear(rows_at(n, at), merged[..., :d], b_q).unflatten(-1, shape)
+            kv = _linear(n, merged[..., d:], b_kv).unflatten(-1, (2, *shape))
             z = attend_at(q, kv, turn, seen, at)
-            return _linear(z.flatten(-2), write.flatten(-3, -2), bias)
-        k, v = kv.unbind(-3)
-        z = self._pattern_by_pattern(name, (q, k, v), turn, seen, tap)
+            return _linear(z.flatten(-2), write.flatten(-3, -2), b_O)
+        qkv = self._sides(block, x, merged, bias, tap)
+        z = self._pattern_by_pattern(name, qkv, turn, seen, tap)
         out = tap(f"{name}hook_result", torch.einsum("...bthe,...hed->...bthd", z, write))
-        out = out.sum(-2) if bias is None else out.sum(-2) + _spread(bias)
+        out = out.sum(-2) if b_O is None else out.sum(-2) + _spread(b_O)
         return tap(block + "hook_attn_out", out)
+
+    def _sides(
+        self, block: str, x: Tensor, weight: Tensor, bias: Tensor | None, tap: Tap
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k, v (..., time, heads, head) of what each head reads; heads that all read the
+        residual itself share its norm and one product."""
+        shape = (self.heads, self.width // self.heads)
+        whole = x.unsqueeze(-2).expand(*x.shape[:-1], self.heads, self.width)
+        read = [tap(f"{block}hook_{side}_input", whole) for side in "qkv"]
+        if all(one is whole for one in read):
+            sides = _linear(self._norm(x), weight, bias).unflatten(-1, (3, *shape))
+            q, k, v = sides.unbind(-3)
+            return q, k, v
+        apart = weight.unflatten(-1, (3, *shape)).unbind(-3)
+        sides = [
+            torch.einsum("...bthd,...dhe->...bthe", self._norm(one), part)
+            for one, part in zip(read, apart, strict=True)
+        ]
+        if bias is not None:
+            each = bias.unflatten(-1, (3, *shape)).unbind(-3)
+            sides = [
+                side + part.unsqueeze(-3).unsqueeze(-3)
+                for side, part in zip(sides, each, strict=True)
+            ]
+        q, k, v = sides
+        return q, k, v
 
     def _pattern_by_pattern(
         self,
@@ -276,7 +330,7 @@ class Transformer:
         name = block + "mlp."
         weight, bias = params[name + "W_in"], params[name + "b_in"]
         weight, bias = self._folded(params, block + "ln2", weight, bias)
-        pre = _linear(self._norm(x), weight, bias)
+        pre = _linear(self._norm(tap(block + "hook_mlp_in", x)), weight, bias)
         post = tap(
             name + "hook_post", functional.gelu(pre, approximate=ACTIVATIONS[self.activation])
         )
