@@ -1,0 +1,153 @@
+"""The smallest set of best edges that carries the answer, and how far to trust it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+
+import numpy as np
+import pandas as pd
+
+from circuits.attribution import EdgeScores, score_edges
+from circuits.edge_patching import EdgePatcher
+from circuits.faithfulness import RANDOM, Curve, curve, faithfulness, ranked, top
+from circuits.graph import Graph
+from circuits.pair import MINIMUM_GAP
+
+ENOUGH = 0.95
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Circuit:
+    """Edges kept, and what they are worth.
+
+    mask (E,): the edges, all on paths from roots to the logits. faithfulness: what they carry
+    alone, with interval (value, low, high); random: mean and 95th percentile of random sets of as
+    many edges. completeness: the share of the gap that is lost when they are patched and all else
+    stays. minimality: per edge, how much faithfulness falls without it. defined: False where the
+    model's answers do not depend on the input enough (note says why); then there is no circuit,
+    and raw effects alone are given.
+    """
+
+    graph: Graph = field(repr=False)
+    scores: EdgeScores = field(repr=False)
+    mask: np.ndarray = field(repr=False)
+    faithfulness: tuple[float, float, float]
+    random: tuple[float, float]
+    completeness: float
+    minimality: pd.DataFrame = field(repr=False)
+    curve: Curve | None = field(repr=False)
+    defined: bool
+    note: str
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """In the order of the forward pass."""
+        return tuple(str(self.graph.edges[i]) for i in np.flatnonzero(self.mask))
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.graph.nodes_of(self.mask)
+
+    def __str__(self) -> str:
+        if not self.defined:
+            return f"no circuit: {self.note}"
+        value, low, high = self.faithfulness
+        return (
+            f"circuit of {self.mask.sum()} of {len(self.mask)} edges ({self.scores.method}): "
+            f"faithfulness {value:.2f} [{low:.2f}, {high:.2f}] (random sets of as many: "
+            f"{self.random[0]:.2f}, 95% below {self.random[1]:.2f}); without it "
+            f"{self.completeness:.2f} of the gap is lost"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<li>{escape(edge)}</li>" for edge in self.edges)
+        return f"<p>{escape(str(self))}</p><ul>{rows}</ul>"
+
+
+def find_circuit(
+    patcher: EdgePatcher,
+    method: str = "ig inputs",
+    *,
+    share: float = ENOUGH,
+    ranking: str = "absolute",
+    steps: int = 5,
+    seed: int = 0,
+) -> Circuit:
+    """Rank edges by `method`, keep the fewest first ones that reach `share`, drop dead ends.
+
+    The first size whose faithfulness reaches `share` is looked for by bisection, since faithfulness
+    need not be monotone in the size, it is *a* smallest one. ValueError for a share outside (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}; allowed: above 0, up to 1")
+    scores = score_edges(patcher, method, steps)
+    order = ranked(scores.values, ranking)
+    if patcher.gap < MINIMUM_GAP:
+        return _undefined(patcher, scores)
+    mask = patcher.graph.connected(top(order, np.array([_size(patcher, order, share)]))[0])
+    found = faithfulness(patcher, mask[None], seed)
+    value, low, high = (float(side[0]) for side in (found.value, found.low, found.high))
+    reached = f"{'' if value >= share else 'only '}{value:.3f} of the gap with {mask.sum()} edges"
+    return Circuit(
+        graph=patcher.graph,
+        scores=scores,
+        mask=mask,
+        faithfulness=(value, low, high),
+        random=_random(patcher, int(mask.sum()), seed),
+        completeness=1 - float(faithfulness(patcher, ~mask[None], seed).value[0]),
+        minimality=_minimality(patcher, mask, value),
+        curve=curve(patcher, scores.values, ranking, seed),
+        defined=True,
+        note=reached,
+    )
+
+
+def _undefined(patcher: EdgePatcher, scores: EdgeScores) -> Circuit:
+    none = np.zeros(len(patcher.graph.edges), dtype=bool)
+    nothing = float("nan")
+    return Circuit(
+        graph=patcher.graph,
+        scores=scores,
+        mask=none,
+        faithfulness=(nothing, nothing, nothing),
+        random=(nothing, nothing),
+        completeness=nothing,
+        minimality=pd.DataFrame({"edge": [], "fall": []}),
+        curve=None,
+        defined=False,
+        note=(
+            f"clean and corrupted answers lie {patcher.gap:.2f} logits apart (at least "
+            f"{MINIMUM_GAP} are needed): the model has not learnt to tell these sequences apart"
+        ),
+    )
+
+
+def _size(patcher: EdgePatcher, order: np.ndarray, share: float) -> int:
+    """Edges needed, between one that is too few and one that is enough, halved until they meet."""
+    low, high = 0, len(order)
+    while high - low > 1:
+        middle = np.unique(np.linspace(low, high, 10).round().astype(int)[1:-1])
+        enough = faithfulness(patcher, top(order, middle)).value >= share
+        if enough.any():
+            first = int(np.argmax(enough))
+            low, high = (int(middle[first - 1]) if first else low), int(middle[first])
+        else:
+            low = int(middle[-1])
+    return high
+
+
+def _random(patcher: EdgePatcher, size: int, seed: int) -> tuple[float, float]:
+    rng, count = np.random.default_rng(seed), len(patcher.graph.edges)
+    draws = np.concatenate([top(rng.permutation(count), np.array([size])) for _ in range(RANDOM)])
+    values = faithfulness(patcher, draws, seed).value
+    return float(values.mean()), float(np.percentile(values, 95))
+
+
+def _minimality(patcher: EdgePatcher, mask: np.ndarray, whole: float) -> pd.DataFrame:
+    inside = np.flatnonzero(mask)
+    without = np.repeat(mask[None], len(inside), axis=0)
+    without[np.arange(len(inside)), inside] = False
+    falls = whole - faithfulness(patcher, without).value if len(inside) else np.empty(0)
+    table = pd.DataFrame({"edge": [str(patcher.graph.edges[i]) for i in inside], "fall": falls})
+    return table.sort_values("fall", ascending=False, ignore_index=True)
