@@ -2,6 +2,7 @@
 
 from circuits.elimination import Elimination, eliminate
 from circuits.gradient_cosines import GradientCosines, gradient_cosines
+from circuits.heads import head_scores
 from circuits.length_matrix import LengthMatrix, length_matrix
 from circuits.patching import Node, nodes, patch_nodes
 
@@ -12,6 +13,7 @@ __all__ = [
     "Node",
     "eliminate",
     "gradient_cosines",
+    "head_scores",
     "length_matrix",
     "nodes",
     "patch_nodes",

@@ -209,6 +209,10 @@ class StateTracking(Group):
         """(batch, time): k where s_k is predicted (outcome: the one place counts as n), else 0."""
         return self._places.step[batch.kind]
 
+    def inputs(self, batch: Batch) -> np.ndarray:
+        """(batch, longest): where x_1 .. x_n stand; what follows them is not theirs."""
+        return self._places.inputs[batch.kind]
+
     @property
     def _layout(self) -> Layout:
         return Layout(format=self.format, layout=self.layout, reach=self.reach)
