@@ -95,31 +95,35 @@ def continue_branch(
     parameter: str = "f_v",
     span: tuple[float, float],
     weight_decay: float,
+    at: float | None = None,
     step: float = 0.05,
 ) -> Branch:
-    """The branch of fixed points through the state that the flow from `start` reaches at span[0].
+    """The branch of fixed points through the state that the flow from `start` reaches at `at`.
 
     parameter: "f_v" or "f_r" of the query (distractors stay where the task put them), or
-    "weight_decay", which then takes its values from `span`. The branch sets out towards span[1],
-    turns at folds, and ends where it leaves the span. step: largest arclength of a step,
-    parameter measured in lengths of the span, coordinates in their own units divided by 10.
+    "weight_decay", which then takes its values from `span`. at: where in the span the branch
+    begins, span[0] unless given. It sets out towards span[1], turns at folds, and ends where it
+    leaves the span. step: largest arclength of a step, parameter measured in lengths of the span,
+    coordinates in their own units divided by 10.
 
-    ValueError for another parameter, a span of no length or outside the parameter's range, and
-    where the weight decay is not above 0 all along. RuntimeError as in `equilibrium`.
+    ValueError for another parameter, a span of no length or outside the parameter's range, `at`
+    outside the span, and where the weight decay is not above 0 all along. RuntimeError as in
+    `equilibrium`.
     """
     if parameter not in PARAMETERS:
         raise ValueError(f"parameter is {parameter!r}; one of {', '.join(PARAMETERS)}")
     first, last = map(float, span)
     _apart(first, last)
+    begin = inside(at, (first, last))
     for end in (first, last):
         if parameter == "weight_decay":
             positive("span of weight_decay", end)
         else:
             field.at(**{parameter: end})
     equations = FieldEquations(field=field, parameter=parameter, weight_decay=weight_decay)
-    here, decay = equations.at(first)
+    here, decay = equations.at(begin)
     state = equilibrium(here, start, decay)
-    return continue_equations(equations, state, span=(first, last), step=step)
+    return continue_equations(equations, state, span=(first, last), at=begin, step=step)
 
 
 def continue_equations(
@@ -127,10 +131,11 @@ def continue_equations(
     start: np.ndarray,
     *,
     span: tuple[float, float],
+    at: float | None = None,
     step: float = 0.05,
     scale: float = 10.0,
 ) -> Branch:
-    """Follow F(x, p) = 0 from x near `start` at p = span[0] towards span[1].
+    """Follow F(x, p) = 0 from x near `start` at p = `at`, span[0] unless given, towards span[1].
 
     Works in y = (x / scale, (p - span[0]) / (span[1] - span[0])): prediction along the tangent,
     Newton in the hyperplane through the prediction, step halved where Newton fails or the tangent
@@ -142,24 +147,29 @@ def continue_equations(
     RuntimeError where no fixed point is near it, or it is itself a bifurcation.
     """
     _apart(*span)
-    course, x = Course(equations=equations, span=span, scale=scale, step=step), _array(start)
-    if not np.isfinite(course.rows(course.scaled(x, span[0]))).all():
+    course, x, begin = (
+        Course(equations=equations, span=span, scale=scale, step=step),
+        _array(start),
+        inside(at, span),
+    )
+    if not np.isfinite(course.rows(course.scaled(x, begin))).all():
         raise ValueError(
             f"the equations or their derivatives are not finite at the start {x}, parameter "
-            f"{span[0]}; start where they are defined"
+            f"{begin}; start where they are defined"
         )
-    found, resting = newton(equations, x, span[0]), equations.residual(x, span[0])
+    found, resting = newton(equations, x, begin), equations.residual(x, begin)
     if found is None and np.abs(resting).max() > 1e-9:
         raise RuntimeError(
-            f"no fixed point near the start at parameter {span[0]}: Newton's method does not "
+            f"no fixed point near the start at parameter {begin}: Newton's method does not "
             "converge from there; fixed_points searches from many starts"
         )
     here = None
     if found is not None:
-        here = point(course, np.append(found / scale, 0.0), np.append(np.zeros_like(found), 1.0))
+        towards = np.append(np.zeros_like(found), 1.0)
+        here = point(course, course.scaled(found, begin), towards)
     if here is None:
         raise RuntimeError(
-            f"the start is itself a bifurcation, at parameter {span[0]}; start beside it"
+            f"the start is itself a bifurcation, at parameter {begin}; start beside it"
         )
     return branch_of(course, course.follow(here))
 
@@ -195,6 +205,14 @@ def positive(name: str, value: float) -> None:
 def _apart(first: float, last: float) -> None:
     if first == last or not np.isfinite([first, last]).all():
         raise ValueError(f"span is ({first}, {last}); its ends must differ and be finite")
+
+
+def inside(at: float | None, span: tuple[float, float]) -> float:
+    """Where on its span a curve begins: `at`, or else span[0]."""
+    begin = float(span[0]) if at is None else float(at)
+    if not min(span) <= begin <= max(span):
+        raise ValueError(f"at is {at}; a curve begins inside its span {span}, or leave it out")
+    return begin
 
 
 def _array(start: np.ndarray) -> np.ndarray:

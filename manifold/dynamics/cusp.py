@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.optimize import root_scalar
 
 from manifold.dynamics.bifurcation import Bifurcation, by_size
-from manifold.dynamics.continuation import Branch, positive
+from manifold.dynamics.continuation import Branch, inside, positive
 from manifold.dynamics.course import MOST
 from manifold.dynamics.curve import Point, advance, point, trace
 from manifold.dynamics.equations import Equations, FieldEquations, rows, second, third
@@ -64,17 +64,19 @@ def continue_folds(
     *,
     second_parameter: str | Family,
     span: tuple[float, float],
+    at: float | None = None,
     step: float = 0.05,
 ) -> FoldCurve:
     """The curve of folds through a fold of `branch`, in its parameter and a second one.
 
     second_parameter: "weight_decay", "f_r" or "f_v" for a reduced field; else a function of its
-    value that gives equations in the branch's parameter. span: from the value that the branch has
-    to where the curve sets out; it ends where it leaves this span, or the first parameter its
-    range. step: arclength, lengths of both spans and tenths of coordinates as in continue_branch.
+    value that gives equations in the branch's parameter. at: its value on the branch, span[0]
+    unless given. The curve sets out towards span[1], and ends where it leaves this span, or the
+    first parameter its range. step: arclength, lengths of both spans and tenths of coordinates as
+    in continue_branch.
 
-    ValueError for a bifurcation that is no fold, the branch's own parameter, a span that does not
-    start where the branch is, or a weight decay not above 0. No cusp found is an empty tuple.
+    ValueError for a bifurcation that is no fold, the branch's own parameter, a value `at` that is
+    not where the branch is, or a weight decay not above 0. No cusp found is an empty tuple.
     """
     if fold.kind != "fold" or fold.null_vector is None:
         raise ValueError(f"got a {fold.kind}; folds alone are continued in two parameters")
@@ -94,7 +96,7 @@ def continue_folds(
     else:
         family = second_parameter
     system = _Folds(family, branch, fold, span)
-    start = system.start(fold, span)
+    start = system.start(fold, inside(at, span))
     points, cusps, ended = [start], [], ""
     for here, ahead in trace(system, start, step, lambda *_: False):
         cusp = system.cusp(here, ahead)
@@ -157,16 +159,16 @@ class _Folds:
     def split(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return y[: self.dim] * self.scale, y[self.dim : 2 * self.dim]
 
-    def start(self, fold: Bifurcation, span: tuple[float, float]) -> Point:
-        there = refine_fold(
-            self.family(float(span[0])), fold.state, fold.value, np.array(fold.null_vector)
-        )
+    def start(self, fold: Bifurcation, begin: float) -> Point:
+        there = refine_fold(self.family(begin), fold.state, fold.value, np.array(fold.null_vector))
         if there is None or abs(there.value - fold.value) > 1e-6 * abs(self.lengths[0]):
             raise ValueError(
-                f"span starts at {span[0]}, where the branch's equations have no fold at "
-                f"{fold.value:.6g}; start it at the value that the branch was computed for"
+                f"the curve is to begin at {begin}, where the branch's equations have no fold at "
+                f"{fold.value:.6g}; begin at the value that the branch was computed for"
             )
-        y = np.concatenate([there.state / self.scale, np.array(there.null_vector), [0.0, 0.0]])
+        along = (begin - self.origin[1]) / self.lengths[1]
+        null = np.array(there.null_vector)
+        y = np.concatenate([there.state / self.scale, null, [0.0, along]])
         # of the two ways along the curve the one on which the second parameter sets out
         here = point(self, y, np.append(np.zeros(len(y) - 1), 1.0))
         if here is None:

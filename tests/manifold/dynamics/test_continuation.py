@@ -194,3 +194,16 @@ def test_bad_requests_are_refused(folding):
     ):
         with pytest.raises(ValueError, match=message):
             continue_branch(folding, np.zeros(4), **{"weight_decay": 1e-3, **arguments})
+
+
+@pytest.mark.parametrize("way", [(-2.0, 2.0), (2.0, -2.0)])
+def test_a_branch_may_begin_inside_its_span(way):
+    """From the lower state at p = 0 either way: the same branch, up to its end."""
+    branch = continue_equations(Cusp(1.0), -ROTATION[:, 0], span=way, at=0.0)
+    depth = 2 * (1 / 3) ** 1.5
+    expected = [depth, -depth] if way[1] > 0 else []
+    assert [fold.value for fold in branch.folds] == pytest.approx(expected, abs=1e-10)
+    assert branch.table["parameter"].iloc[0] == 0.0
+    assert branch.table["parameter"].iloc[-1] == way[1]
+    with pytest.raises(ValueError, match=r"at is 2\.5; a curve begins inside its span"):
+        continue_equations(Cusp(1.0), -ROTATION[:, 0], span=way, at=2.5)

@@ -54,6 +54,21 @@ def test_the_cusp_is_where_the_closed_form_has_it(family, expected):
     assert (np.diff(signs) != 0).sum() == 1
 
 
+def test_a_curve_of_folds_may_begin_inside_its_span():
+    """From b = 0.3 to both ends: the cusp is met going down, none going up."""
+    branch = folding(plain, 0.3, -0.9)
+    down = continue_folds(branch, branch.folds[0], second_parameter=plain, span=(0.5, -0.3), at=0.3)
+    up = continue_folds(branch, branch.folds[0], second_parameter=plain, span=(-0.3, 0.5), at=0.3)
+    assert [one.values for one in down.cusps] == [pytest.approx((0, 0), abs=1e-9)]
+    assert up.cusps == ()
+    assert down.ended == "the curve leaves the span of second at 0.5"
+    for curve in (down, up):
+        a, b = curve.table["parameter"], curve.table["second"]
+        np.testing.assert_allclose(a**2, 4 * (b / 3) ** 3, atol=1e-9)
+        assert b.iloc[0] == pytest.approx(0.3)
+        assert b.max() > 0.4
+
+
 def test_no_cusp_where_folds_never_meet():
     """p = q + x^2 folds for every q."""
     family = lambda q: nf.Plain(lambda y, p: np.array([p - q + y[0] ** 2]))  # noqa: E731
@@ -89,7 +104,12 @@ def test_bad_requests_are_refused():
     for one, second, span, message in (
         (pitchfork, plain, (0.3, 0.0), "got a pitchfork; folds alone"),
         (fold, plain, (0.3, 0.3), "ends must differ"),
-        (fold, plain, (0.2, 0.0), "the branch's equations have no fold at 0.063"),
+        (
+            fold,
+            plain,
+            (0.2, 0.0),
+            "begin at 0.2, where the branch's equations have no fold at 0.063",
+        ),
         (fold, "weight_decay", (1e-3, 2e-3), "give a function from its value to equations"),
     ):
         with pytest.raises(ValueError, match=message):
