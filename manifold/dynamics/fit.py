@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, overload
 
 from manifold.dynamics.field import ReducedField
 from manifold.dynamics.sparse_fit import LIBRARIES, SparseFit, sparse_fit
@@ -10,6 +11,28 @@ from manifold.dynamics.structured_fit import StructuredFit, structured_fit
 from manifold.dynamics.trajectory import Given, read_trajectories
 
 METHODS = ("structured", "sparse")
+
+
+@overload
+def fit_ode(
+    trajectories: Given | Sequence[Given],
+    method: Literal["structured"] = "structured",
+    *,
+    field: ReducedField | None = None,
+    held_out: int | None = None,
+    seconds: float = 120.0,
+) -> StructuredFit: ...
+
+
+@overload
+def fit_ode(
+    trajectories: Given | Sequence[Given],
+    method: Literal["sparse"],
+    *,
+    library: str = "sigmoid products",
+    held_out: int | None = None,
+    seconds: float = 120.0,
+) -> SparseFit: ...
 
 
 def fit_ode(
@@ -27,8 +50,9 @@ def fit_ode(
     may be uneven or log-spaced. All in the same coordinates.
     method "structured": the exact fields of the task's query kinds, `field`, with unknown weights,
     weight decay and time scale: it reports the data's mixture. `field` must have the coordinates of
-    the trajectories; its distractors are those of its task. "sparse": terms of `library`, whose
-    threshold is chosen by rollout, for when no field is known.
+    the trajectories; its distractors are those of its task. After `data = project(runs)` it is
+    reduced_field(runs[0].task), with layers and heads where they are not 2 and 1.
+    "sparse": terms of `library`, whose threshold is chosen by rollout, for when no field is known.
     held_out: the last so many runs are kept for the verdict; None, a quarter of them, and none
     where there is one run only: the verdict then says so.
     seconds: of CPU time; a fit that needs more ends there and says so.
@@ -63,5 +87,16 @@ def fit_ode(
         raise ValueError(
             f"the field has {field.dim} coordinates and the runs have {runs[0].states.shape[1]}; "
             f"give reduced_field(task, coordinates=basis) with the basis of the projection"
+        )
+    named = next((run.coordinates for run in runs if run.coordinates), field.names)
+    if named not in (field.names, field.basis.names):
+        differs = next(
+            f"{ours} in the field, {theirs} in the runs"
+            for ours, theirs in zip(field.basis.names, named, strict=True)
+            if ours != theirs
+        )
+        raise ValueError(
+            f"field and runs are in different coordinates: {differs}; give "
+            f"reduced_field(task, coordinates=basis) with the basis of the projection"
         )
     return structured_fit(fitted, rest, field, seconds=seconds)

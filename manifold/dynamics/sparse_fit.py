@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -145,19 +146,25 @@ def sparse_fit(
     moving = spread > STILL * max(np.abs(everything).max(), STILL)
     size = np.sqrt((everything**2).mean(0))
     size[~moving] = 1.0
-    names = tuple(f"c{i}" for i in range(len(moving)))
+    names = fitted[0].coordinates or tuple(f"c{i}" for i in range(len(moving)))
     chosen = LIBRARIES[library]
     if not moving.any():
         return _nothing(fitted, names, chosen, "nothing moves in these runs")
-    made = pysindy.PolynomialLibrary(degree=chosen.degree)
-    made.fit([pysindy.AxesArray(np.zeros((2, int(moving.sum()))), {"ax_sample": 0, "ax_coord": 1})])
-    terms = _Terms(library=chosen, moving=moving, size=size, made=made)
-    parts = [_rows(run, terms) for run in fitted]
-    equations, unknowns = sum(len(y) for _, y in parts), parts[0][0].shape[1]
+    count = int(moving.sum())
+    unknowns = math.comb(count + chosen.degree, chosen.degree) + count * chosen.linear
+    equations = sum(len(run) - 1 for run in fitted)
     if equations < unknowns:
         return _nothing(
-            fitted, names, chosen, f"{equations} intervals between checkpoints for {unknowns} terms"
+            fitted,
+            names,
+            chosen,
+            f"{equations} interval{'s' * (equations > 1)} between checkpoints "
+            f"for {unknowns:,} terms",
         )
+    made = pysindy.PolynomialLibrary(degree=chosen.degree)
+    made.fit([pysindy.AxesArray(np.zeros((2, count)), {"ax_sample": 0, "ax_coord": 1})])
+    terms = _Terms(library=chosen, moving=moving, size=size, made=made)
+    parts = [_rows(run, terms) for run in fitted]
     dense = _threshold(parts, 0.0, moving)
     parts = [_rows(run, terms, dense) for run in fitted]
     inside = parts[:-1] or parts

@@ -17,12 +17,13 @@ Given = xr.Dataset | tuple[np.ndarray, np.ndarray]
 class Trajectory:
     """One run: times (n,), which increase, and states (n, dim); n is at least 2.
 
-    name: of the run, for people.
+    name: of the run, for people. coordinates: their names, where they are known.
     """
 
     name: str
     times: np.ndarray
     states: np.ndarray
+    coordinates: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         times = np.array(self.times, dtype=float)
@@ -79,6 +80,12 @@ def read_trajectories(given: Given | Sequence[Given]) -> list[Trajectory]:
             f"trajectories: runs of {' and '.join(map(str, sizes))} coordinates; project all of "
             f"them in one basis"
         )
+    named = {one.coordinates for one in found if one.coordinates}
+    if len(named) > 1:
+        raise ValueError(
+            "trajectories: runs whose coordinates have different names; project all of them in one "
+            "basis"
+        )
     return found
 
 
@@ -98,6 +105,9 @@ def _of_dataset(data: xr.Dataset) -> list[Trajectory]:
             f"trajectories: the Dataset has no {' and no '.join(missing)}; allowed: what "
             f"`project` returns (c and time over run, step and coordinate)"
         )
+    names: tuple[str, ...] = ()
+    if "coordinate" in data.coords:
+        names = tuple(map(str, data["coordinate"].values))
     found = []
     for i in range(data.sizes["run"]):
         times = data["time"].values[i]
@@ -107,6 +117,7 @@ def _of_dataset(data: xr.Dataset) -> list[Trajectory]:
                 name=str(data["run"].values[i]),
                 times=times[kept],
                 states=data["c"].values[i][kept],
+                coordinates=names,
             )
         )
     return found

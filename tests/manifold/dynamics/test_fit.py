@@ -42,7 +42,8 @@ def test_mixture_and_decay_come_back_from_log_spaced_checkpoints(field, runs):
     assert fit.judgement.held_out
     assert fit.error < 2e-3
     assert list(fit.judgement.runs["held_out"]) == [True, True, False]
-    assert "0.400 rare, 0.360 match, 0.240 mismatch" in fit.verdict
+    assert "mixture 0.400 (0.400 to 0.40" in fit.verdict
+    assert "rare, 0.360 (" in fit.verdict
     assert fit.field.task.f_r == fit.statistics["value"]["f_r"]
     c = np.array([0.5, 0.4, 0.6, 0.7])
     np.testing.assert_allclose(fit.flow(c), fit.time_scale * fit.field.flow(c, fit.weight_decay))
@@ -116,12 +117,34 @@ def test_runs_that_say_nothing_are_results(field, runs):
     assert np.isnan(fit.error)
     assert "not identified: the run does not move" in fit.verdict
     assert np.isnan(fit.mixture["value"]).all()
-    two = fit_ode([(times[:2], states[:2]) for times, states in runs[:1]], field=field)
-    assert two.mixture["value"].notna().all()
     stopped = fit_ode(runs, field=field, seconds=1e-9)
     assert "stopped: 1e-09 s are over" in stopped.verdict
     back = (TIMES, np.array(STARTS[0]) + np.outer(TIMES, np.ones(4)))
     assert isinstance(fit_ode(back, field=field, seconds=20).verdict, str)
+
+
+def test_fewer_intervals_than_unknowns_are_not_identified(field, runs):
+    """One interval of 4 coordinates has 4 equations for 4 unknowns: a fit, and no bound on it."""
+    ((times, states),) = runs[:1]
+    for kept, said in ((2, "1 interval between checkpoints for 4 unknowns"), (4, "3 intervals")):
+        fit = fit_ode((times[:kept], states[:kept]), field=field)
+        assert not fit.identified
+        assert said in fit.verdict
+        assert "(rare, match, mismatch, decay)" in fit.verdict
+        assert np.isposinf(fit.statistics["high"]).all()
+        assert np.isneginf(fit.mixture["low"]).all()
+        assert fit.mixture["value"].notna().all()
+    assert fit_ode((times[:5], states[:5]), field=field).identified
+    spread = fit_ode([(times[:3], states[:3]) for times, states in runs], field=field, held_out=0)
+    assert spread.identified
+
+
+def test_the_same_checkpoint_twice_over_is_said(field):
+    """Copies of one checkpoint under increasing steps: no movement, whatever their number."""
+    for count in (2, 20):
+        fit = fit_ode((TIMES[:count], np.tile(STARTS[0], (count, 1))), field=field)
+        assert "does not move" in fit.verdict
+        assert np.isposinf(fit.mixture["high"]).all()
 
 
 def test_a_coordinate_that_never_moves_is_fitted_like_any(field):
@@ -176,6 +199,23 @@ def test_runs_of_other_coordinates_are_refused(field):
         fit_ode([(TIMES, np.zeros((20, 4))), (TIMES, np.zeros((20, 3)))], field=field)
     with pytest.raises(ValueError, match="no c and no time"):
         fit_ode(xr.Dataset({"x": ("run", [1.0])}), field=field)
+
+
+def test_coordinates_of_another_basis_are_refused(field):
+    data = xr.Dataset(
+        {"c": (("run", "step", "coordinate"), np.zeros((1, 20, 4)))},
+        coords={
+            "run": ["a"],
+            "time": (("run", "step"), TIMES[None]),
+            "coordinate": list(field.names),
+        },
+    )
+    assert "does not move" in fit_ode(data, field=field).verdict
+    other = data.assign_coords(coordinate=list(field.names[::-1]))
+    with pytest.raises(ValueError, match=r"different coordinates: .* delta in the runs"):
+        fit_ode(other, field=field)
+    with pytest.raises(ValueError, match="different names"):
+        fit_ode([data, other], "sparse")
 
 
 def test_mixture_of_kinds_is_the_flow(field):
