@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from manifold.coordinates.basis import READOUT, Basis
+from manifold.dynamics.readout_classes import readout_classes
 from training.tasks.program import merge
 
 CHUNK = 4096
@@ -34,7 +35,8 @@ class Sequences:
 class _Slot:
     """One effective matrix: c[at] goes into a table (heads, query paths, key paths, K).
 
-    elements: (K, a, b) those in use, on the N tokens and then the T places; a = N in the read-out.
+    elements: (K, a, b) those in use, on the seen tokens and then the T places; in the read-out a
+    are the seen tokens and then one token of each class of the others.
     """
 
     at: Tensor
@@ -70,16 +72,26 @@ class GramModel:
     carries to each place: Pi_I = 1, Pi_(V p) = A Pi_p. Scores of a layer are
     S = sum over path pairs and elements c_(p,q,B) Pi_p G_B Pi_q^T, G_B,ij = x_i^T B x_j; only
     the last row is needed in the last layer. Equal to the full model on basis.matrices(c).
-    Everything is a sum over tokens and the T places in use, so width and sequence do not matter.
+    Everything is a sum over the tokens that the sequences hold and their T places, and unseen
+    tokens are read out as classes (`readout_classes`): the width does not matter.
 
     frame: (d, d), what the family's embedding does to one-hot tokens and positions.
     """
 
     def __init__(self, basis: Basis, frame: np.ndarray, sequences: Sequences) -> None:
         self.basis, self.count = basis, len(sequences.tokens)
-        seen = np.concatenate([np.arange(basis.vocabulary), basis.vocabulary + sequences.positions])
+        used = np.unique(np.concatenate([sequences.tokens.ravel(), sequences.target]))
+        seen = np.concatenate([used, basis.vocabulary + sequences.positions])
         self._slots = [self._slot(block, frame, seen) for block in basis.blocks]
-        self._time = len(sequences.positions)
+        self._time, self._seen = len(sequences.positions), len(used)
+        kept, many = readout_classes(self._slots[-1].elements.numpy(), used)
+        self._many, self._log_many = torch.from_numpy(many), torch.from_numpy(np.log(many))
+        self._slots[-1] = replace(self._slots[-1], elements=self._slots[-1].elements[:, kept])
+        sequences = replace(
+            sequences,
+            tokens=np.searchsorted(used, sequences.tokens),
+            target=np.searchsorted(used, sequences.target),
+        )
         self._future = torch.ones(self._time, self._time, dtype=torch.bool).triu(1)
         first = self._slots[0].elements.numpy()
         self._pieces = [
@@ -95,12 +107,9 @@ class GramModel:
         if block == READOUT:
             shape, left, stack = (1, 1, paths, len(used)), frame[:n, :n], self.basis.readouts
         else:
-            shape, left, stack = (
-                (self.basis.heads, paths, paths, len(used)),
-                frame[seen],
-                (self.basis.elements),
-            )
-        elements = np.einsum("ab,kbc,cd->kad", left, stack[used], frame[:, seen], optimize=True)
+            shape, left = (self.basis.heads, paths, paths, len(used)), frame[seen]
+            stack = self.basis.elements
+        elements = left @ (stack[used] @ frame[:, seen])
         return _Slot(
             at=torch.tensor([i for i, _ in rows], dtype=torch.long),
             index=tuple(torch.tensor(entries, dtype=torch.long).reshape(len(rows), 4).T),
@@ -112,7 +121,7 @@ class GramModel:
         tokens, time = sequences.tokens[rows], self._time
         left, right = tokens[:, :, None], tokens[:, None, :]
         row, column = np.ogrid[:time, :time]
-        row, column = self.basis.vocabulary + row, self.basis.vocabulary + column
+        row, column = self._seen + row, self._seen + column
 
         def gram(matrix: np.ndarray) -> np.ndarray:
             by_place = matrix[left, column] + matrix[row, right] + matrix[row, column]
@@ -132,6 +141,11 @@ class GramModel:
             last=torch.eye(time, dtype=torch.float64)[-1].expand(len(tokens), 1, time),
         )
 
+    @property
+    def rows(self) -> int:
+        """Different logits that are read out."""
+        return len(self._many)
+
     def losses(self, c: np.ndarray) -> np.ndarray:
         """Cross-entropy of each sequence, (S,)."""
         point = torch.tensor(c, dtype=torch.float64)
@@ -143,15 +157,18 @@ class GramModel:
         point = torch.tensor(c, dtype=torch.float64)
         with torch.no_grad():
             return torch.cat(
-                [_score(self._logits(point, p), p.target) for p in self._pieces]
+                [_score(self._logits(point, p), p.target, self._many) for p in self._pieces]
             ).numpy()
 
     def signature(self, c: np.ndarray) -> np.ndarray:
         """Loss and sum of squared logits of each sequence, (S, 2): equal for equal functions."""
-        point = torch.tensor(c, dtype=torch.float64)
+        point, found = torch.tensor(c, dtype=torch.float64), []
         with torch.no_grad():
-            logits = torch.cat([self._logits(point, piece) for piece in self._pieces])
-        return np.column_stack([self.losses(c), (logits**2).sum(1).numpy()])
+            for piece in self._pieces:
+                logits = self._logits(point, piece)
+                loss = cross_entropy(logits + self._log_many, piece.target, reduction="none")
+                found.append(torch.stack([loss, logits**2 @ self._many], 1))
+        return torch.cat(found).numpy()
 
     def gradient(self, c: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """d loss / d c, (dim,)."""
@@ -180,7 +197,9 @@ class GramModel:
         return total.numpy()
 
     def _losses(self, c: Tensor, piece: _Piece) -> Tensor:
-        return cross_entropy(self._logits(c, piece), piece.target, reduction="none")
+        return cross_entropy(
+            self._logits(c, piece) + self._many.log(), piece.target, reduction="none"
+        )
 
     def _logits(self, c: Tensor, piece: _Piece) -> Tensor:
         *attention, readout = self._slots
@@ -198,7 +217,7 @@ class GramModel:
             heard = torch.cat([heard, further], dim=2)
         rows = torch.cat([rows, heard.flatten(1, 2)], dim=1)
         table, logits = readout.table(c)[0, 0], []
-        places = bool(readout.elements[..., self.basis.vocabulary :].any())
+        places = bool(readout.elements[..., self._seen :].any())
         for which, weight in self._sides(rows, piece, places):
             part = torch.einsum("pk,kvn->pnv", table, readout.elements[:, :, which])
             logits.append(weight.flatten(1) @ part.flatten(0, 1))
@@ -206,9 +225,9 @@ class GramModel:
 
     def _sides(self, rows: Tensor, piece: _Piece, places: bool) -> Iterator[tuple[slice, Tensor]]:
         """Tokens, and places where elements see them: their range and the rows' weight on them."""
-        yield slice(None, self.basis.vocabulary), self._tokens(rows, piece)
+        yield slice(None, self._seen), self._tokens(rows, piece)
         if places:
-            yield slice(self.basis.vocabulary, None), rows
+            yield slice(self._seen, None), rows
 
     def _first(self, slot: _Slot, c: Tensor, piece: _Piece) -> Tensor:
         """Attention of layer 1, (s, heads, T, T): different rows once, then placed."""
@@ -229,14 +248,14 @@ class GramModel:
     def _tokens(self, rows: Tensor, piece: _Piece) -> Tensor:
         """(s, .., N): how much weight of the places (s, .., T) is on each token."""
         index = piece.tokens.view(len(rows), *(1,) * (rows.ndim - 2), self._time).expand_as(rows)
-        empty = torch.zeros(*rows.shape[:-1], self.basis.vocabulary, dtype=rows.dtype)
+        empty = torch.zeros(*rows.shape[:-1], self._seen, dtype=rows.dtype)
         return empty.scatter_add(-1, index, rows)
 
     def _scores(
         self, slot: _Slot, c: Tensor, rows: Tensor, carried: Tensor | None, piece: _Piece
     ) -> Tensor:
         """Scores (s, heads, r, T) of query rows (s, r, paths, T)."""
-        n, table, meets = self.basis.vocabulary, slot.table(c), []
+        n, table, meets = self._seen, slot.table(c), []
         for which, weight in self._sides(rows, piece, bool(slot.elements[:, n:].any())):
             by_token = _meet(table, slot.elements[:, which, :n], weight.flatten(2))
             index = piece.tokens[:, None, None, None].expand(*by_token.shape[:-1], -1)
@@ -269,6 +288,6 @@ def _extend(pattern: Tensor, carried: Tensor | None) -> Tensor:
     return torch.cat([carried, torch.cat([heard, further], dim=2).flatten(1, 2)], dim=1)
 
 
-def _score(logits: Tensor, target: Tensor) -> Tensor:
-    best = logits >= logits.max(-1, keepdim=True).values - 1e-12
-    return best.gather(-1, target[:, None])[:, 0].double() / best.sum(-1)
+def _score(logits: Tensor, target: Tensor, many: Tensor) -> Tensor:
+    best = (logits >= logits.max(-1, keepdim=True).values - 1e-12).double()
+    return best.gather(-1, target[:, None])[:, 0] / (best @ many)
