@@ -14,7 +14,19 @@ import numpy as np
 
 from training.groups import TokenClass, partner
 from training.tasks.base import Batch
-from training.tasks.block_list import BlockList, arrangements, choice, context, last, times, whole
+from training.tasks.block_list import (
+    BlockList,
+    arrangements,
+    choice,
+    context,
+    joined,
+    last,
+    last_of,
+    split,
+    times,
+    whole,
+)
+from training.tasks.corruption import NONE, Answer, agreed, exchanged, replaced
 from training.tasks.program import ALWAYS, Draw, Drawn, Laid, Program
 
 KINDS = ("rare", "match", "mismatch", "iwl")
@@ -151,6 +163,32 @@ class AssociativeRecall(BlockList):
             "answer": times(match & [False, True]),
         }
 
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """query: the query becomes another key of the context (one token). key: the query's blocks
+        and another change keys (two tokens; a single other key would leave the query without a
+        block, or with two). value: the label of the query's blocks becomes another (one token in
+        each). With burstiness 0 the query alone: it becomes a common token whose pair is not there.
+        """
+        return ("query",) if self.burstiness == 0 else ("query", "key", "value")
+
+    def edits(self, tokens: np.ndarray, part: str) -> np.ndarray:
+        every = np.arange(self.vocabulary)
+        if part == "query":
+            return replaced(tokens, last_of(tokens), every)
+        blocks, query = split(tokens, 1, 2)
+        match = blocks[:, :, 0] == query
+        if part == "key":
+            return joined(exchanged(blocks, match, [0]), tokens)
+        return replaced(tokens, times(match[:, :, None] & [False, True]), every)
+
+    def answer(self, tokens: np.ndarray) -> Answer:
+        """The label beside the query, or with burstiness 0 and f_v = 0 the partner."""
+        return _Rules(self).answer(*split(tokens, 1, 2))
+
+    def kind_of(self, tokens: np.ndarray, target: np.ndarray) -> np.ndarray:
+        return _Rules(self).kind(tokens[:, -1], target)
+
     def kind_probabilities(self, f_r: Any, f_v: Any) -> dict[str, Any]:
         """Probability of each kind under these query statistics, floats or torch tensors.
 
@@ -176,6 +214,7 @@ class _Rules:
     """The law of the draws of one task, on arrays of parallel states."""
 
     def __init__(self, task: AssociativeRecall) -> None:
+        self.task = task
         self.common = TokenClass(name="common", start=0, size=task.n_common, structure="pairs")
         self.rare = TokenClass(name="rare", start=task.n_common, size=task.n_rare)
         self.ids = np.arange(task.n_common + task.n_rare)
@@ -244,10 +283,40 @@ class _Rules:
         blocks = [np.take_along_axis(column, source, 1) for column in (first, second)]
         context = np.stack(blocks, axis=2).reshape(drawn.size, -1)
         query, answer = drawn["q"], drawn["y"]
-        match = KINDS.index("iwl" if self.pairless else "match")
-        kind = np.where(answer == partner(query, self.common), match, KINDS.index("mismatch"))
         return Laid(
             tokens=np.column_stack([context, query]),
             target=answer,
-            kind=np.where(self.is_rare[query], KINDS.index("rare"), kind),
+            kind=self.kind(query, answer),
         )
+
+    def kind(self, query: np.ndarray, answer: np.ndarray) -> np.ndarray:
+        match = KINDS.index("iwl" if self.pairless else "match")
+        kind = np.where(answer == partner(query, self.common), match, KINDS.index("mismatch"))
+        return np.where(self.is_rare[query], KINDS.index("rare"), kind)
+
+    def answer(self, blocks: np.ndarray, query: np.ndarray) -> Answer:
+        task, chance = self.task, self.task._resolved
+        key, label = blocks[:, :, 0], blocks[:, :, 1]
+        match = key == query
+        fits = self._may_be(query, chance["f_r"])[:, 0]
+        if task.burstiness == 0:
+            known = ~match.any(1) & ~self.is_rare[query[:, 0]] & (chance["f_v"] == 0.0)
+            found = np.where(known, partner(query[:, 0], self.common), NONE)
+        else:
+            found = agreed(match, label)
+            ruled = self._may_label(query[:, 0], np.maximum(found, 0), chance["f_v"])
+            found = np.where(ruled, found, NONE)
+        beside = self._may_be(key, chance["distractor_f_r"])
+        beside &= self._may_label(key, label, chance["distractor_f_v"])
+        fits &= (match.sum(1) == task.burstiness) & (match | beside).all(1)
+        return Answer(token=found, lawful=fits & (found != NONE))
+
+    def _may_be(self, key: np.ndarray, f_r: float) -> np.ndarray:
+        """Whether a key of this class can be drawn."""
+        return np.where(self.is_rare[key], f_r > 0.0, f_r < 1.0)
+
+    def _may_label(self, key: np.ndarray, label: np.ndarray, f_v: float) -> np.ndarray:
+        """Whether the key can have this label."""
+        rare = self.is_rare[key]
+        paired = np.where(label == partner(key, self.common), f_v < 1.0, f_v > 0.0)
+        return (rare == self.is_rare[label]) & (label != key) & (rare | paired)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from itertools import combinations
 from typing import Self
 
@@ -15,9 +16,10 @@ import numpy as np
 
 from training.groups import TokenClass
 from training.tasks.base import Batch, Symmetry, generator
+from training.tasks.corruption import Answer, choose
 from training.tasks.program import ALWAYS, Draw, Drawn, Laid, Program
 
-_TRAINING, _EVALUATION = 0, 1
+_TRAINING, _EVALUATION, _CORRUPT = 0, 1, 2
 
 
 class BlockList(ABC):
@@ -47,6 +49,46 @@ class BlockList(ABC):
         stands. Column i of both belong together; c is the largest number of matches in the batch,
         at least 1, and -1 fills up.
         """
+
+    @property
+    @abstractmethod
+    def corruptions(self) -> tuple[str, ...]:
+        """What `corrupt` can change, by name; the class says what each name stands for."""
+
+    @abstractmethod
+    def edits(self, tokens: np.ndarray, part: str) -> np.ndarray:
+        """(B, candidates, T): what sequences (B, T) may become when this part is changed."""
+
+    @abstractmethod
+    def answer(self, tokens: np.ndarray) -> Answer:
+        """The answer read off each sequence (S, T), every token in its class's place."""
+
+    def kind_of(self, tokens: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """(S,) the kind of each sequence (S, T) with its answer (S,)."""
+        return np.zeros(len(tokens), dtype=int)
+
+    def corrupt(self, batch: Batch, seed: int, part: str | None = None) -> Batch:
+        """Each sequence with `part` (of `corruptions`; the first unless given) changed.
+
+        Same length, same placement, another answer, by the task's own rule; the change is uniform
+        among those that the task's law can draw, or where there is none, among those that leave
+        the sequence one answer. A sequence that has neither comes back unchanged. ValueError for
+        another part.
+        """
+        part = self.corruptions[0] if part is None else part
+        if part not in self.corruptions:
+            raise ValueError(f"part is {part!r}; one of {', '.join(self.corruptions)}")
+        tokens, answers = choose(
+            batch.tokens,
+            batch.targets[:, -1],
+            lambda rows: self.edits(rows, part),
+            self.answer,
+            generator(_CORRUPT, seed, self.corruptions.index(part)),
+        )
+        targets = batch.targets.copy()
+        targets[:, -1] = answers
+        kind = self.kind_of(tokens, answers)
+        return replace(batch, tokens=tokens, targets=targets, kind=kind)
 
     @property
     def vocabulary(self) -> int:
@@ -164,13 +206,25 @@ def laid(blocks: np.ndarray, query: np.ndarray, target: np.ndarray) -> Laid:
 
 def context(batch: Batch, query: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Context blocks (B, blocks, length) and the query's tokens (B, query) of a batch."""
-    tokens = batch.tokens
+    return split(batch.tokens, query, length)
+
+
+def split(tokens: np.ndarray, query: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """As `context`, of tokens (B, T)."""
     if (tokens.shape[1] - query) % length:
         raise ValueError(
             f"the batch has {tokens.shape[1]} tokens a sequence; this task has blocks of {length} "
             f"and {query} at the end: ask the task that drew the batch"
         )
     return tokens[:, :-query].reshape(len(tokens), -1, length), tokens[:, -query:]
+
+
+def joined(blocks: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """(B, candidates, T): other context blocks (B, candidates, .., ..) before the query of each
+    sequence (B, T)."""
+    flat = blocks.reshape(*blocks.shape[:2], -1)
+    query = np.repeat(tokens[:, None, flat.shape[2] :], flat.shape[1], axis=1)
+    return np.concatenate([flat, query], axis=2)
 
 
 def times(marks: np.ndarray) -> np.ndarray:
@@ -184,6 +238,11 @@ def times(marks: np.ndarray) -> np.ndarray:
 def last(batch: Batch, back: int = 1) -> np.ndarray:
     """(B,) the time `back` tokens from the end."""
     return np.full(len(batch), batch.tokens.shape[1] - back)
+
+
+def last_of(tokens: np.ndarray, back: int = 1) -> np.ndarray:
+    """(B, 1) the time `back` tokens from the end of each sequence (B, T)."""
+    return np.full((len(tokens), 1), tokens.shape[1] - back)
 
 
 def whole(name: str, value: int, least: int, why: str = "") -> None:

@@ -13,15 +13,19 @@ from training.tasks.block_list import (
     BlockList,
     context,
     in_order,
+    joined,
     laid,
     last,
+    last_of,
     places,
     slots,
+    split,
     stack,
     times,
     token,
     whole,
 )
+from training.tasks.corruption import NONE, Answer, agreed, distinct, exchanged, replaced
 from training.tasks.program import ALWAYS, Draw, Drawn, Laid, Program
 
 
@@ -107,6 +111,39 @@ class ConditionalRetrieval(BlockList):
             "match": times(match & [False, True, False]),
             "answer": times(match & [False, False, True]),
         }
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """query, query context: that token of the query becomes another, so that another block is
+        asked for (one token). key, context: the asked block and another change that token (two
+        tokens, since their pairs differ). value: the answer in the context becomes another (one).
+
+        The law wants the asked context and the asked key in further blocks too; with few blocks
+        another query cannot have both, and then one of them is given up.
+        """
+        return ("query", "query context", "key", "context", "value")
+
+    def edits(self, tokens: np.ndarray, part: str) -> np.ndarray:
+        contexts, keys, values = (cls.tokens for cls in self.program.classes)
+        if part.startswith("query"):
+            back, every = (1, keys) if part == "query" else (2, contexts)
+            return replaced(tokens, last_of(tokens, back), every)
+        blocks, query = split(tokens, 2, 3)
+        match = (blocks[:, :, :2] == query[:, None]).all(2)
+        if part == "value":
+            return replaced(tokens, times(match[:, :, None] & (np.arange(3) == 2)), values)
+        return joined(exchanged(blocks, match, [1 if part == "key" else 0]), tokens)
+
+    def answer(self, tokens: np.ndarray) -> Answer:
+        blocks, query = split(tokens, 2, 3)
+        same = blocks[:, :, :2] == query[:, None]
+        match, value = same.all(2), blocks[:, :, 2]
+        found = np.where(match.sum(1) == 1, agreed(match, value), NONE)
+        pairs = blocks[:, :, 0] * self.vocabulary + blocks[:, :, 1]
+        lawful = distinct(pairs) & (found != NONE) & (match | (value != found[:, None])).all(1)
+        for this, other in ((0, 1), (1, 0)):
+            lawful &= (same[:, :, this] & ~same[:, :, other]).any(1)
+        return Answer(token=found, lawful=lawful)
 
 
 def _unused_pair(

@@ -15,14 +15,17 @@ from training.tasks.block_list import (
     arrangements,
     choice,
     context,
+    joined,
     laid,
     last,
     slots,
+    split,
     stack,
     times,
     token,
     whole,
 )
+from training.tasks.corruption import NONE, Answer, agreed, distinct, exchanged, replaced
 from training.tasks.program import Draw, Drawn, Laid, Program
 
 
@@ -103,3 +106,32 @@ class InContextNgram(BlockList):
             "match": times(match & (token_of == self.n - 2)),
             "answer": times(match & (token_of == self.n - 1)),
         }
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """query: the query's n - 1 tokens become those of another block (at n = 2 one token; one of
+        several would hardly ever be found in the context). key: the query's blocks and another
+        change their first n - 1 tokens (2 (n - 1) tokens; else the query would have no block, or
+        two). value: the last token of the query's blocks becomes another (one token in each).
+        """
+        return ("query", "key", "value")
+
+    def edits(self, tokens: np.ndarray, part: str) -> np.ndarray:
+        blocks, query = split(tokens, self.n - 1, self.n)
+        match = (blocks[:, :, :-1] == query[:, None]).all(2)
+        if part == "query":
+            before = np.repeat(tokens[:, None, : 1 - self.n], blocks.shape[1], axis=1)
+            return np.concatenate([before, blocks[:, :, :-1]], axis=2)
+        if part == "key":
+            return joined(exchanged(blocks, match, list(range(self.n - 1))), tokens)
+        ends = times(match[:, :, None] & (np.arange(self.n) == self.n - 1))
+        return replaced(tokens, ends, np.arange(self.n_tokens))
+
+    def answer(self, tokens: np.ndarray) -> Answer:
+        blocks, query = split(tokens, self.n - 1, self.n)
+        match = (blocks[:, :, :-1] == query[:, None]).all(2)
+        found = agreed(match, blocks[:, :, -1])
+        other = (blocks[:, :, :1] != query[:, None]).all(2)
+        lawful = distinct(blocks).all(1) & (match | other).all(1)
+        lawful &= (match.sum(1) == self.burstiness) & (found != NONE)
+        return Answer(token=found, lawful=lawful)

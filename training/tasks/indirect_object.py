@@ -15,12 +15,15 @@ from training.tasks.block_list import (
     context,
     laid,
     last,
+    last_of,
     slots,
+    split,
     stack,
     times,
     token,
     whole,
 )
+from training.tasks.corruption import NONE, Answer, agreed, distinct, exchanged, replaced
 from training.tasks.program import Drawn, Laid, Program
 
 
@@ -102,3 +105,36 @@ class IndirectObject(BlockList):
             "match": times(match),
             "answer": times(answer),
         }
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """query: the query becomes another name of the context (one token). key: its name in the
+        context and one of another block change places (two tokens; else it would be there twice, or
+        not at all). value: the name beside it becomes one that is not there (one token).
+        """
+        return ("query", "key", "value") if self.n_blocks > 1 else ("query", "value")
+
+    def edits(self, tokens: np.ndarray, part: str) -> np.ndarray:
+        blocks, query = split(tokens, self._length - 1, self._length)
+        every = np.arange(self.n_names)
+        if part == "query":
+            return replaced(tokens, last_of(tokens, self._length - 1), every)
+        ends = [0, self._length - 1]
+        names = blocks[:, :, ends].reshape(len(tokens), -1)
+        match = names == query[:, :1]
+        time = (self._length * np.arange(self.n_blocks)[:, None] + ends).ravel()
+        if part == "key":
+            moved = exchanged(names[:, :, None], match, [0])[..., 0]
+            out = np.repeat(tokens[:, None], moved.shape[1], axis=1)
+            out[:, :, time] = moved
+            return out
+        return replaced(tokens, time[match.argmax(1) ^ 1][:, None], every)
+
+    def answer(self, tokens: np.ndarray) -> Answer:
+        blocks, query = split(tokens, self._length - 1, self._length)
+        names = blocks[:, :, [0, self._length - 1]]
+        match = (names == query[:, :1, None]).reshape(len(tokens), -1)
+        found = agreed(match, names[:, :, ::-1].reshape(len(tokens), -1))
+        found = np.where(match.sum(1) == 1, found, NONE)
+        lawful = distinct(names.reshape(len(tokens), -1)) & (found != NONE)
+        return Answer(token=found, lawful=lawful)

@@ -12,14 +12,18 @@ from training.tasks.block_list import (
     BlockList,
     context,
     in_order,
+    joined,
     laid,
     last,
+    last_of,
     places,
     slots,
+    split,
     stack,
     token,
     whole,
 )
+from training.tasks.corruption import NONE, Answer, distinct, exchanged, replaced
 from training.tasks.program import Drawn, Laid, Program
 
 
@@ -97,3 +101,46 @@ class KHop(BlockList):
             "answer": hops[:, -1:] + 1,
             "hops": hops,
         }
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """query: the query becomes the start of another chain (one token). key: at a random hop the
+        block of the query's chain and one of another chain change keys, so that the chains go on
+        where the other did (two tokens; else a key would be there twice). value: the end of the
+        query's chain becomes another token (one token).
+        """
+        return ("query", "key", "value")
+
+    def edits(self, tokens: np.ndarray, part: str) -> np.ndarray:
+        every = np.arange(self.n_tokens)
+        if part == "query":
+            return replaced(tokens, last_of(tokens), every)
+        blocks, query = split(tokens, 1, 2)
+        there, at = np.arange(blocks.shape[1]), []
+        for _ in range(self.hops):
+            at.append((blocks[:, :, 0] == query).argmax(1))
+            query = np.take_along_axis(blocks[:, :, 1], at[-1][:, None], 1)
+        if part == "key":
+            moved = [exchanged(blocks, there == block[:, None], [0]) for block in at]
+            return joined(np.concatenate(moved, axis=1), tokens)
+        return replaced(tokens, 2 * at[-1][:, None] + 1, every)
+
+    def answer(self, tokens: np.ndarray) -> Answer:
+        blocks, query = split(tokens, 1, 2)
+        keys, values = blocks[:, :, 0], blocks[:, :, 1]
+        token, found = query[:, 0], np.ones(len(tokens), dtype=bool)
+        for _ in range(self.hops):
+            match = keys == token[:, None]
+            found &= match.sum(1) == 1
+            token = np.take_along_axis(values, match.argmax(1)[:, None], 1)[:, 0]
+        follows = keys[:, None] == values[:, :, None]
+        starts = ~follows.any(1)
+        onward = np.where(follows.any(2), follows.argmax(2), keys.shape[1])
+        onward = np.pad(onward, ((0, 0), (0, 1)), constant_values=keys.shape[1])
+        at = np.broadcast_to(np.arange(keys.shape[1]), keys.shape)
+        for _ in range(self.hops - 1):
+            at = np.take_along_axis(onward, at, 1)
+        whole_chains = (at < keys.shape[1]) & (np.take_along_axis(onward, at, 1) == keys.shape[1])
+        lawful = found & distinct(keys) & distinct(values) & (starts.sum(1) == self.chains)
+        lawful &= (~starts | whole_chains).all(1) & ((keys == query) & starts).any(1)
+        return Answer(token=np.where(found, token, NONE), lawful=lawful)

@@ -13,14 +13,18 @@ from training.tasks.block_list import (
     BlockList,
     choice,
     context,
+    joined,
     laid,
     last,
+    last_of,
     slots,
+    split,
     stack,
     times,
     token,
     whole,
 )
+from training.tasks.corruption import NONE, Answer, agreed, distinct, exchanged, replaced
 from training.tasks.program import Drawn, Laid, Program
 
 
@@ -80,3 +84,25 @@ class PermutationInversion(BlockList):
             "match": times(match & [False, True]),
             "answer": times(match & [True, False]),
         }
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """query: the query becomes another token (one token). key, value: the asked block and
+        another change their second token, or their first (two tokens: a permutation has every
+        token once on each side).
+        """
+        return ("query", "key", "value")
+
+    def edits(self, tokens: np.ndarray, part: str) -> np.ndarray:
+        if part == "query":
+            return replaced(tokens, last_of(tokens), np.arange(self.n_tokens))
+        blocks, query = split(tokens, 1, 2)
+        column = 1 if part == "key" else 0
+        return joined(exchanged(blocks, blocks[:, :, 1] == query, [column]), tokens)
+
+    def answer(self, tokens: np.ndarray) -> Answer:
+        blocks, query = split(tokens, 1, 2)
+        match = blocks[:, :, 1] == query
+        found = np.where(match.sum(1) == 1, agreed(match, blocks[:, :, 0]), NONE)
+        lawful = distinct(blocks[:, :, 0]) & distinct(blocks[:, :, 1]) & (found != NONE)
+        return Answer(token=found, lawful=lawful)

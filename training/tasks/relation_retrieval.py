@@ -13,14 +13,18 @@ from training.tasks.block_list import (
     BlockList,
     choice,
     context,
+    joined,
     laid,
     last,
+    last_of,
     slots,
+    split,
     stack,
     times,
     token,
     whole,
 )
+from training.tasks.corruption import NONE, Answer, agreed, distinct, exchanged, replaced
 from training.tasks.program import Drawn, Laid, Program
 
 
@@ -91,3 +95,34 @@ class RelationRetrieval(BlockList):
             "match": times(match & [True, False, False]),
             "answer": times(match & (np.arange(3) == value[:, None, None])),
         }
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """query, relation: that token of the query becomes another (one token). key: the asked
+        block and another change keys (two tokens, since keys differ). value: the asked value
+        becomes another (one token).
+        """
+        return ("query", "relation", "key", "value")
+
+    def edits(self, tokens: np.ndarray, part: str) -> np.ndarray:
+        keys, values, relations = (cls.tokens for cls in self.program.classes)
+        if part in ("query", "relation"):
+            back, every = (2, keys) if part == "query" else (1, relations)
+            return replaced(tokens, last_of(tokens, back), every)
+        blocks, query = split(tokens, 2, 3)
+        match = blocks[:, :, 0] == query[:, :1]
+        if part == "key":
+            return joined(exchanged(blocks, match, [0]), tokens)
+        asked = 1 + query[:, 1] - relations[0]
+        return replaced(
+            tokens, times(match[:, :, None] & (np.arange(3) == asked[:, None, None])), values
+        )
+
+    def answer(self, tokens: np.ndarray) -> Answer:
+        blocks, query = split(tokens, 2, 3)
+        match = blocks[:, :, 0] == query[:, :1]
+        column = 1 + query[:, 1] - (self.n_keys + self.n_values)
+        value = np.take_along_axis(blocks, column[:, None, None], 2)[:, :, 0]
+        found = np.where(match.sum(1) == 1, agreed(match, value), NONE)
+        lawful = distinct(blocks[:, :, 0]) & distinct(blocks[:, :, 1:]).all(1)
+        return Answer(token=found, lawful=lawful & (found != NONE))
