@@ -10,6 +10,7 @@ from manifold.coordinates.lift import Lift, lift
 from manifold.coordinates.plant import plant
 from manifold.coordinates.projection import project
 from manifold.coordinates.rebuild import Rebuilt, evaluate, rebuild
+from manifold.dynamics.basin import basin
 from manifold.dynamics.bifurcation import Bifurcation
 from manifold.dynamics.branch_switching import switch_branch
 from manifold.dynamics.change_point import ChangePoint, change_point
@@ -27,10 +28,12 @@ from manifold.dynamics.field import ReducedField, reduced_field
 from manifold.dynamics.fit import fit_ode
 from manifold.dynamics.fixed_points import FixedPoint, FixedPoints, fixed_points
 from manifold.dynamics.optimiser_flow import follow_optimiser
+from manifold.dynamics.rivalry import RIVALRIES, Circuit, Rivalry
 from manifold.dynamics.rollout import Judgement, Rollout
 from manifold.dynamics.sparse_fit import SparseFit
 from manifold.dynamics.structured_fit import StructuredFit
 from manifold.dynamics.suppression import Suppression, burstiness, suppression
+from manifold.dynamics.winner import predict_winner, who_won
 from manifold.groups.characters import (
     CharacterAverage,
     check_homomorphism,
@@ -53,12 +56,14 @@ from manifold.symmetry.symmetry_check import SymmetryCheck, symmetry_check
 from manifold.symmetry.transverse import TransverseGrowth, growth_along, transverse_growth
 
 __all__ = [
+    "RIVALRIES",
     "Agreement",
     "Basis",
     "Bifurcation",
     "Branch",
     "ChangePoint",
     "CharacterAverage",
+    "Circuit",
     "CommutantBasis",
     "Cusp",
     "Direction",
@@ -74,12 +79,14 @@ __all__ = [
     "Lift",
     "Rebuilt",
     "ReducedField",
+    "Rivalry",
     "Rollout",
     "SparseFit",
     "StructuredFit",
     "Suppression",
     "SymmetryCheck",
     "TransverseGrowth",
+    "basin",
     "burstiness",
     "captured_by_chance",
     "change_point",
@@ -112,6 +119,7 @@ __all__ = [
     "missing_directions",
     "paper_basis",
     "plant",
+    "predict_winner",
     "project",
     "random_point",
     "rebuild",
@@ -122,4 +130,5 @@ __all__ = [
     "switch_branch",
     "symmetry_check",
     "transverse_growth",
+    "who_won",
 ]
