@@ -54,10 +54,16 @@ def circuit_facts(run: Run, *, samples: int, seed: int, others: Sequence[Run] = 
         "gradient_cosines_interval": cosines.intervals,
         "gradient_cosines_by_run": cosines.by_run,
         "gradient_cosines_seeds": len({r.config.seeds.init for r in along.values()}),
-        "nodes": patch_nodes(run, samples=samples, seed=seed).to_dict(orient="list"),
+        "nodes": _units(patch_nodes(run, samples=samples, seed=seed)).to_dict(orient="list"),
         "probe": probes,
         "probe_transfer": read.to_numpy(),
     }
+
+
+def _units(nodes: pd.DataFrame) -> pd.DataFrame:
+    """Heads, MLPs and mixers of layers, and states; no tokens, gates or cells."""
+    wanted = nodes["node"].str.match(r"(head|MLP|mixer|state) ")
+    return nodes.loc[wanted].reset_index(drop=True)
 
 
 def _probes(run: Run, samples: int, seed: int) -> tuple[dict, pd.DataFrame]:
@@ -65,10 +71,11 @@ def _probes(run: Run, samples: int, seed: int) -> tuple[dict, pd.DataFrame]:
     params, read, found = run[run.steps[-1]].params(), {}, {}
     task = length_task(run.task)
     for length in task.lengths:
-        pair = contrast(run.family, params, task, length, samples, seed)
+        read_out = contrast(run.family, params, task, length, samples, seed)
+        pair = read_out.pair
         once = slice(pair.sequences)  # a repeated sequence would be trained and tested on
-        states = pair.clean_state[once].double().numpy()
-        answers = pair.clean.targets[once, pair.final]
+        states = read_out.clean_state[once].double().numpy()
+        answers = pair.answers(pair.clean)[once]
         if np.bincount(answers, minlength=task.n_answers).min() < FEWEST:
             continue
         read[length] = states, answers

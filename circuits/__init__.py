@@ -4,17 +4,18 @@ from circuits.elimination import Elimination, eliminate
 from circuits.gradient_cosines import GradientCosines, gradient_cosines
 from circuits.heads import head_scores
 from circuits.length_matrix import LengthMatrix, length_matrix
-from circuits.patching import Node, nodes, patch_nodes
+from circuits.pair import Pair, pairs
+from circuits.patching import patch_nodes
 
 __all__ = [
     "Elimination",
     "GradientCosines",
     "LengthMatrix",
-    "Node",
+    "Pair",
     "eliminate",
     "gradient_cosines",
     "head_scores",
     "length_matrix",
-    "nodes",
+    "pairs",
     "patch_nodes",
 ]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import torch
 from torch import Tensor
 
+from circuits.pair import Pair, of_sequences
 from probes import Site, final_site, read_state
 from training.families.base import Family, Params
 from training.tasks.base import Batch, LengthTask, Task
-
-MINIMUM_GAP = 0.3
-"""Logits that clean and corrupted runs must differ by before a share of it means anything."""
 
 
 def length_task(task: Task) -> LengthTask:
@@ -28,19 +24,15 @@ def length_task(task: Task) -> LengthTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contrast:
-    """Pairs that differ in one input so that the answer changes, both run through one model.
+    """Pairs of one length, both sides run through one model.
 
-    clean, corrupt: batches of equal length. sequences: how many different clean ones there are;
-    they are repeated as a whole, each time with other corruptions. site: the state at the final
-    token. clean_state, corrupt_state: (batch, width). clean_gap, corrupt_gap: the metric M per
-    pair, the clean answer's logit minus the corrupted answer's at the final token, in each run.
-    accuracy: share of clean sequences whose final answer is the model's first choice.
+    site: the state at the final token. clean_state, corrupt_state: (batch, width). clean_gap,
+    corrupt_gap: the metric M of each pair, the clean answer's logit minus the corrupted answer's at
+    the final token, in each run. accuracy: share of clean sequences whose final answer is the
+    model's first choice.
     """
 
-    clean: Batch
-    corrupt: Batch
-    sequences: int
-    final: int
+    pair: Pair
     site: Site
     clean_state: Tensor
     corrupt_state: Tensor
@@ -53,25 +45,10 @@ class Contrast:
         """Mean of M(clean) - M(corrupt), in logits: what a circuit has to explain."""
         return float((self.clean_gap - self.corrupt_gap).mean())
 
-    def metric(self, logits: Tensor) -> Tensor:
-        """M per pair (batch,), in logits."""
-        return answer_gap(logits, self.clean, self.corrupt, self.final)
-
     def faithfulness(self, logits: Tensor) -> Tensor:
         """Each pair's share of the mean gap, (batch,); their mean is the faithfulness
         (M(kept) - M(corrupt)) / (M(clean) - M(corrupt)) of means."""
-        return (self.metric(logits) - self.corrupt_gap) / self.gap
-
-    def by_sequence(self, values: Tensor) -> np.ndarray:
-        """Means over the pairs of each clean sequence, (sequences,): the independent units."""
-        return values.double().numpy().reshape(-1, self.sequences).mean(0)
-
-
-def answer_gap(logits: Tensor, clean: Batch, corrupt: Batch, final: int) -> Tensor:
-    rows = torch.arange(len(clean))
-    right = torch.from_numpy(clean.targets[:, final])
-    wrong = torch.from_numpy(corrupt.targets[:, final])
-    return logits[rows, final, right] - logits[rows, final, wrong]
+        return (self.pair.metric(logits) - self.corrupt_gap) / self.gap
 
 
 def contrast(
@@ -103,22 +80,17 @@ def halves(
 def _run(
     family: Family, params: Params, task: LengthTask, drawn: Batch, count: int, seed: int
 ) -> Contrast:
-    clean = drawn[np.tile(np.arange(len(drawn)), max(1, count // len(drawn)))]
-    corrupt = task.corrupt(clean, seed)
-    final = int(np.unique(task.final(clean)).item())
-    site = final_site(family, clean.tokens.shape[1], final)
-    clean_state, clean_logits = read_state(family, params, clean, site)
-    corrupt_state, corrupt_logits = read_state(family, params, corrupt, site)
-    guess = clean_logits[:, final].argmax(-1).numpy()
+    pair = of_sequences(task, drawn, count, seed)
+    site = final_site(family, pair.clean.tokens.shape[1], pair.final)
+    clean_state, clean_logits = read_state(family, params, pair.clean, site)
+    corrupt_state, corrupt_logits = read_state(family, params, pair.corrupt, site)
+    guess = clean_logits[:, pair.final].argmax(-1).numpy()
     return Contrast(
-        clean=clean,
-        corrupt=corrupt,
-        sequences=len(drawn),
-        final=final,
+        pair=pair,
         site=site,
         clean_state=clean_state,
         corrupt_state=corrupt_state,
-        clean_gap=answer_gap(clean_logits, clean, corrupt, final),
-        corrupt_gap=answer_gap(corrupt_logits, clean, corrupt, final),
-        accuracy=float((guess == clean.targets[:, final]).mean()),
+        clean_gap=pair.metric(clean_logits),
+        corrupt_gap=pair.metric(corrupt_logits),
+        accuracy=float((guess == pair.answers(pair.clean)).mean()),
     )

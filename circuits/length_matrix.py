@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from circuits.contrast import MINIMUM_GAP, Contrast, halves, length_task
+from circuits.contrast import Contrast, halves, length_task
+from circuits.pair import MINIMUM_GAP
 from circuits.subspace import kept, random_subspace, smallest_subspace
 from training import Run
 
@@ -88,7 +89,7 @@ def length_matrix(
     fit, test = [a for a, _ in pairs], [b for _, b in pairs]
     learnt = np.array([min(a.accuracy, b.accuracy) for a, b in pairs])
     gap = np.array([min(a.gap, b.gap) for a, b in pairs])
-    sequences = np.array([pair.sequences for pair in test])
+    sequences = np.array([one.pair.sequences for one in test])
     usable = (learnt >= MINIMUM_ACCURACY) & (gap >= MINIMUM_GAP) & (sequences >= MINIMUM_SEQUENCES)
     generator = torch.Generator().manual_seed(seed)
     size, width = np.zeros(len(fit), dtype=int), fit[0].clean_state.shape[1]
@@ -103,7 +104,7 @@ def length_matrix(
             for _ in range(random_draws)
         ]
         for j in columns:
-            scores[i, j] = test[j].by_sequence(kept(family, params, test[j], subspace))
+            scores[i, j] = test[j].pair.by_sequence(kept(family, params, test[j], subspace))
             chance[i, j] = np.array(
                 [kept(family, params, test[j], draw).mean().item() for draw in draws]
             )

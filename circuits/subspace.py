@@ -23,7 +23,7 @@ def kept(family: Family, params: Params, pair: Contrast, subspace: Tensor) -> Te
     """
     difference = (pair.clean_state - pair.corrupt_state) @ subspace @ subspace.mT
     state = pair.corrupt_state + difference
-    return pair.faithfulness(run_with_state(family, params, pair.corrupt, pair.site, state))
+    return pair.faithfulness(run_with_state(family, params, pair.pair.corrupt, pair.site, state))
 
 
 def smallest_subspace(

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from training.families.base import no_tap
+from training.families.wiring import Node, Reader, Wiring
 from training.tasks.modular_addition import ModularAddition
 
 
@@ -32,6 +33,14 @@ class Planted:
 
     def hook_names(self, time):
         return tuple(f"hook_state.{t}" for t in range(time))
+
+    def wiring(self, params, time):
+        states = [Node(name=f"state {t}", tap=f"hook_state.{t}") for t in range(time)]
+        reads = [
+            Reader(name=f"logits {t}", tap=node.tap, feeds="logits", sources=(node.name,))
+            for t, node in enumerate(states)
+        ]
+        return Wiring(nodes=tuple(states), readers=tuple(reads))
 
     def forward(self, params, tokens, positions, tap=no_tap):
         total, logits = torch.zeros_like(tokens[:, 0]), []

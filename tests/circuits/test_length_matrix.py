@@ -40,12 +40,12 @@ def test_nothing_is_read_where_nothing_is_learnt(planted_run):
 def test_circuits_are_found_and_read_on_different_sequences(planted_run):
     run = planted_run(shared=True)
     fit, test = halves(run.family, run[0].params(), run.task, 4, 256, 0)
-    seen = {tuple(row) for row in fit.clean.tokens.tolist()}
-    read = {tuple(row) for row in test.clean.tokens.tolist()}
+    seen = {tuple(row) for row in fit.pair.clean.tokens.tolist()}
+    read = {tuple(row) for row in test.pair.clean.tokens.tolist()}
     assert not seen & read
-    assert len(seen | read) == run.task.held_out(4) == fit.sequences + test.sequences
-    assert (fit.clean.targets[:, 3] != fit.corrupt.targets[:, 3]).all()
-    assert len(fit.clean) % fit.sequences == 0
+    assert len(seen | read) == run.task.held_out(4) == fit.pair.sequences + test.pair.sequences
+    assert (fit.pair.clean.targets[:, 3] != fit.pair.corrupt.targets[:, 3]).all()
+    assert len(fit.pair.clean) % fit.pair.sequences == 0
 
 
 def test_one_mechanism_shares_exactly(planted_run):
@@ -71,6 +71,5 @@ def test_random_subspaces_are_orthonormal_and_differ():
 def test_patching_finds_the_one_state_that_matters(planted_run):
     table = patch_nodes(planted_run(shared=False), samples=64)
     for length, rows in table.groupby("length"):
-        effect = rows.set_index("node")["effect"]
-        assert effect[f"state {length - 1}"] == pytest.approx(1.0)
-        assert np.abs(effect.drop(f"state {length - 1}")).max() < 1e-12
+        assert rows["node"].tolist() == [f"state {length - 1}"], "others are not read at the end"
+        assert rows["effect"].item() == pytest.approx(1.0)
