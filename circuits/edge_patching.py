@@ -8,7 +8,7 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -44,8 +44,9 @@ def record(family: Family, params: Params, graph: Graph, tokens: Tensor, positio
 class EdgePatcher:
     """One model on one set of pairs, ready to be run with any edges patched.
 
-    Outputs of the corrupted run (or of an ablation in its place: `instead`, node name to an array
-    that broadcasts to its outputs) are kept; `metric` runs masks.
+    Outputs of the corrupted run are kept, or of an ablation in its place: `instead`, node name to
+    an array that broadcasts to its outputs (`circuits.ablation`); then `corrupt_metric` is that of
+    the run with everything ablated. `metric` runs masks.
     """
 
     def __init__(
@@ -65,33 +66,38 @@ class EdgePatcher:
             self.corrupt = {
                 name: instead[name].expand_as(value) for name, value in self.corrupt.items()
             }
+            self.corrupt_metric = self.metric(np.ones((1, len(graph.edges)), dtype=bool))[0]
 
     @property
     def gap(self) -> float:
         """Mean of the metric in the clean run minus that in the corrupted one, in logits."""
         return float((self.clean_metric - self.corrupt_metric).mean())
 
-    def metric(self, masks: np.ndarray) -> Tensor:
-        """The metric (K, batch) with the edges of each of K masks (K, E) patched."""
+    def metric(self, masks: np.ndarray, read: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """The metric (K, batch) with the edges of each of K masks (K, E) patched.
+
+        read: another measure in its place, from logits (K, batch, time, vocabulary).
+        """
+        read = self.pair.metric if read is None else read
         masks = np.asarray(masks, dtype=bool)
         if masks.ndim != 2 or masks.shape[1] != len(self.graph.edges):
             raise ValueError(
                 f"masks have shape {masks.shape}; allowed: (masks, {len(self.graph.edges)}), a "
                 "column for each edge"
             )
-        return torch.cat([self._some(part) for part in self._chunks(masks)])
+        return torch.cat([self._some(part, read) for part in self._chunks(masks)])
 
     def _chunks(self, masks: np.ndarray) -> Iterator[np.ndarray]:
         size = max(1, ROWS // len(self.rows[0]))
         yield from (masks[i : i + size] for i in range(0, len(masks), size))
 
-    def _some(self, masks: np.ndarray) -> Tensor:
+    def _some(self, masks: np.ndarray, read: Callable[[Tensor], Tensor]) -> Tensor:
         count, batch = len(masks), len(self.rows[0])
         tokens, positions = (x.repeat(count, 1) for x in self.rows)
         tap = _Patch(self.graph, masks, self.corrupt, batch)
         with torch.no_grad():
             logits = self.family.forward(self.params, tokens, positions, tap)
-        return self.pair.metric(logits.unflatten(0, (count, batch)))
+        return read(logits.unflatten(0, (count, batch)))
 
 
 class _Patch:
@@ -102,34 +108,38 @@ class _Patch:
     ) -> None:
         self.graph, self.corrupt = graph, corrupt
         self.shape = (len(masks), batch)
-        self.writers: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            self.writers.setdefault(node.tap, []).append(node)
         self.readers: dict[str, list[tuple[Reader, np.ndarray]]] = {}
+        needed: set[str] = set()
         for reader in graph.readers:
             part = masks[:, graph.columns[reader.name]]
             if part.any():
                 self.readers.setdefault(reader.tap, []).append((reader, part))
+                needed |= {reader.sources[i] for i in np.flatnonzero(part.any(0))}
+        self.writers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            if node.name in needed:
+                self.writers.setdefault(node.tap, []).append(node)
         self.moved: dict[str, Tensor] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         for node in self.writers.get(name, ()):  # first: a node with one reader is read at its tap
             now = node.of(value).unflatten(0, self.shape)
             self.moved[node.name] = now - self.corrupt[node.name]
-        for reader, masks in self.readers.get(name, ()):
-            here = Node(name=reader.name, tap=name, part=reader.part)
-            value = here.put(value, self._read(reader, masks, here.of(value)))
+        readers = self.readers.get(name, ())
+        if readers:
+            value = value.clone(memory_format=torch.contiguous_format)
+        for reader, masks in readers:
+            part = value if reader.part is None else value[..., reader.part, :]
+            self._take_out(reader, masks, part.unflatten(0, self.shape))
         return value
 
-    def _read(self, reader: Reader, masks: np.ndarray, x: Tensor) -> Tensor:
-        x = x.unflatten(0, self.shape).clone()
+    def _take_out(self, reader: Reader, masks: np.ndarray, x: Tensor) -> None:
+        """From x (masks, batch, .., width) in place, of each mask its patched sources."""
         for source, patched in zip(reader.sources, masks.T, strict=True):
-            if not patched.any():
-                continue
-            node, moved = self.graph.node[source], self.moved[source]
-            on = torch.from_numpy(patched).to(x.dtype).view(-1, *(1,) * (moved.ndim - 1))
-            x[..., node.offset : node.offset + moved.shape[-1]] -= on * moved
-        return x.flatten(0, 1)
+            rows = torch.from_numpy(np.flatnonzero(patched))
+            if len(rows):
+                moved, first = self.moved[source], self.graph.node[source].offset
+                x[..., first : first + moved.shape[-1]].index_add_(0, rows, moved[rows], alpha=-1)
 
 
 def _rows(batch: Batch) -> tuple[Tensor, Tensor]:

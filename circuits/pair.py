@@ -95,9 +95,9 @@ def pairs(
 
     length: of a task that has lengths; its longest unless given. kind: of the clean
     sequences, where queries have kinds; all, as they come, unless given. part: which input is
-    changed, of the task's `corruptions`; unless given every sequence is there once with each, since what one of them
-    leaves as it was (a query, the keys, the values) no patch can see. ValueError for what the task
-    does not have.
+    changed, of the task's `corruptions`; unless given every sequence is there once with each, since
+    what one of them leaves as it was (a query, the keys, the values) no patch can see. ValueError
+    for what the task does not have.
     """
     if count < 1:
         raise ValueError(f"count is {count}; allowed: 1 or more pairs")
