@@ -12,7 +12,10 @@ from scipy.optimize import minimize
 from manifold.dynamics.field import ReducedField
 
 CUT = 0.1
-"""Share of the budget tau - L(c) that the first cut by size may use; the rest is for the search."""
+"""Share of the budget tau - L(c) that dropping several at once may use; the rest is for the search.
+"""
+LOOSE = 6.0
+"""Before a refit a cut by size may take the loss to so many tau."""
 REFIT_STEPS = 60
 
 
@@ -54,10 +57,11 @@ def eliminate(
 
     1. Cut: those with the smallest |c_i| ||B_i|| at once, as many as keep the loss within a tenth
        of the budget tau - L(c), by bisection. It spares the search most of its work.
-    2. Search: drop the one whose removal raises the loss least, until every removal would take
-       the loss above tau.
-    refit: let the coordinates left adapt (L-BFGS on the loss, at most 60 steps) after the cut and
-    whenever the search stops, and search again while that drops any.
+    2. Search: drop the one whose removal raises the loss least, and with it as many of the next
+       as together stay within that tenth, until every removal would take the loss above tau.
+    refit: let the coordinates left adapt (L-BFGS on the loss, at most 60 steps): cuts may then go
+    to 6 tau, and are kept while refitting brings the loss below tau again; and whenever the search
+    stops it is refitted and goes on while that drops any (arXiv 2607.11875, Algorithm 1).
 
     A c whose loss is above tau to begin with is returned whole, with a note (with refit, only if
     refitting does not bring it below). ValueError unless tau is positive.
@@ -70,9 +74,9 @@ def eliminate(
     if search.loss > tau:
         note = f"the model's own loss {search.loss:.3g} is above tau = {tau:g}: nothing was dropped"
         return search.result(note)
-    search.cut()
     if refit:
-        search.refit()
+        search.cut_and_refit()
+    search.cut()
     search.greedy()
     while refit:
         left = search.left.sum()
@@ -96,10 +100,39 @@ class _Search:
         self.path: list[dict] = []
         self._note("", "start")
 
-    def cut(self) -> None:
+    def cut_and_refit(self) -> None:
+        """By size, far, as long as what is left can adapt to it."""
+        while True:
+            before = self.c.copy(), self.left.copy(), self.loss, len(self.path)
+            self.cut(LOOSE * self.tau)
+            self.refit()
+            if self.loss > self.tau:
+                self.c, self.left, self.loss = before[:3]
+                del self.path[before[3] :]
+                return
+            if self.left.sum() == before[1].sum():
+                return
+
+    def cut(self, allowed: float | None = None) -> None:
+        """The smallest by size, as many as keep the loss at most `allowed`."""
         order = np.argsort(np.abs(self.c) * self.norms)
-        order = order[self.left[order]]
-        allowed = self.loss + CUT * (self.tau - self.loss)
+        self._drop_first(order[self.left[order]], allowed, "cut")
+
+    def greedy(self) -> None:
+        while self.left.any():
+            candidates = np.flatnonzero(self.left)
+            losses = np.array([self._loss_without(np.array([i])) for i in candidates])
+            order = candidates[np.argsort(losses, kind="stable")]
+            if losses.min() > self.tau:
+                return
+            if not self._drop_first(order, None, "dropped"):
+                self._drop(order[:1], float(losses.min()))
+                self._note(self.field.names[order[0]], "dropped")
+
+    def _drop_first(self, order: np.ndarray, allowed: float | None, how: str) -> int:
+        """Drop as many of the first as keep the loss at most `allowed` (a tenth of the budget
+        unless given), by bisection; how many."""
+        allowed = self.loss + CUT * (self.tau - self.loss) if allowed is None else allowed
         low, high, loss = 0, len(order) + 1, self.loss  # low may go, high may not
         while high - low > 1:
             middle = (low + high) // 2
@@ -108,18 +141,10 @@ class _Search:
                 low, loss = middle, tried
             else:
                 high = middle
-        self._drop(order[:low], loss)
-        self._note("", "cut")
-
-    def greedy(self) -> None:
-        while self.left.any():
-            candidates = np.flatnonzero(self.left)
-            losses = [self._loss_without(np.array([i])) for i in candidates]
-            best = int(np.argmin(losses))
-            if losses[best] > self.tau:
-                return
-            self._drop(candidates[best : best + 1], losses[best])
-            self._note(self.field.names[candidates[best]], "dropped")
+        if low or how == "cut":
+            self._drop(order[:low], loss)
+            self._note(self.field.names[order[0]] if low == 1 and how == "dropped" else "", how)
+        return low
 
     def refit(self) -> None:
         free = np.flatnonzero(self.left)
