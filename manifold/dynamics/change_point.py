@@ -32,7 +32,8 @@ class ChangePoint:
     in steps. size: height of the step, or what the kink adds by the end; in units of the series.
     width: of the logistic, in log step (its middle half takes 2.2 widths); 0 for a hinge.
     evidence: BIC of the best curve without change less BIC of the change; positive speaks for it.
-    p: share of series without change in which a change would be as strong. reason: in words.
+    p: share of series without change in which a change would be as strong; NaN, since it is not
+    asked, where a smooth curve explains the series as well. reason: in words.
     All but `found` and `reason` are NaN and shape is "" where nothing could be fitted.
     """
 
@@ -72,15 +73,16 @@ def change_point(
     fit = fit_change(tuple(x), y)
     if fit is None:
         return ChangePoint(found=False, reason="the series is a smooth curve to rounding")
-    p = max(chance(tuple(x), memory, fit.gain) for memory in fit.memories)
-    found = p <= level and fit.evidence > 0
+    smooth = fit.evidence <= 0
+    p = np.nan if smooth else max(chance(tuple(x), m, fit.gain) for m in fit.memories)
+    found = bool(p <= level)
     low, high, step = (float(np.exp(at) - first_gap) for at in (fit.low, fit.high, fit.at))
     if found:
         reason = f"a {fit.shape} explains it better than a smooth curve (BIC {fit.evidence:.1f})"
-    elif p > level:
-        reason = f"series without change look like it ({p:.0%} of them, level {level:.0%})"
-    else:
+    elif smooth:
         reason = f"a smooth curve explains it as well (BIC {fit.evidence:.1f})"
+    else:
+        reason = f"series without change look like it ({p:.2g} of them, level {level:.2g})"
     return ChangePoint(
         found=found,
         reason=reason,

@@ -13,6 +13,8 @@ SHORT = 20
 """Below so many points the trend is a line, from there on a parabola."""
 DRAWS = 399
 """Simulated series without change."""
+TAIL = 0.1
+"""The share of the simulated series that the tail is fitted on."""
 SMOOTHEST = 5
 """Degree of the polynomials that a change has to beat."""
 MEMORY = (0.0, 0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.97)
@@ -99,26 +101,23 @@ def _deviance(rest: np.ndarray, logdet: float, n: int) -> np.ndarray:
     return n * np.log(np.maximum(rest, n * ROUNDING**2) / n) + logdet
 
 
-def _gains(shapes: _Shapes, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For series (B, n): the trend's deviance (B, memories), and each shape's least over memories
-    (B, K) with the memory where it is."""
-    n, alone, least, where = y.shape[1], [], None, None
+def _rests(shapes: _Shapes, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For series (B, n): what the trend leaves (memories, B), and each shape (memories, B, K).
+
+    Sums of squares times det^(1 / n), whose n log(.. / n) is the deviance: only the least of them
+    need a logarithm.
+    """
+    n, alone, shaped = y.shape[1], [], []
     for index, memory in enumerate(MEMORY):
         white, base = _whiten(y, memory), shapes.trends[index]
         white = white - (white @ base) @ base.T
-        total = (white**2).sum(1)
-        logdet = float(shapes.logdet[index])
-        alone.append(_deviance(total, logdet, n))
-        rest = total[:, None] - (white @ shapes.sides[index].T) ** 2
-        with_shape = _deviance(rest, logdet, n)
-        if least is None or where is None:
-            least, where = with_shape, np.zeros(with_shape.shape, dtype=int)
-        else:
-            where = np.where(with_shape < least, index, where)
-            least = np.minimum(with_shape, least)
-    assert least is not None
-    assert where is not None
-    return np.column_stack(alone), least, where
+        total, scale = (white**2).sum(1), float(np.exp(shapes.logdet[index] / n))
+        along = white @ shapes.sides[index].T
+        np.subtract(total[:, None], np.square(along, out=along), out=along)
+        floor = n * ROUNDING**2
+        alone.append(scale * np.maximum(total, floor))
+        shaped.append(np.multiply(np.maximum(along, floor, out=along), scale, out=along))
+    return np.stack(alone), np.stack(shaped)
 
 
 def fit_change(x: tuple[float, ...], y: np.ndarray) -> Fit | None:
@@ -126,9 +125,11 @@ def fit_change(x: tuple[float, ...], y: np.ndarray) -> Fit | None:
     shapes = _shapes(x)
     if _rest(grid, y, SMOOTHEST if n > 2 * SMOOTHEST else 2) < ROUNDING:
         return None
-    alone, least, where = (rows[0] for rows in _gains(shapes, y[None]))
+    trend, shaped = (rows[:, 0] for rows in _rests(shapes, y[None]))
+    alone, least = n * np.log(trend / n), n * np.log(shaped.min(0) / n)
     best = int(least.argmin())
-    memory, logistic = MEMORY[where[best]], bool(shapes.width[best] > 0)
+    memory = MEMORY[int(shaped[:, best].argmin())]
+    logistic = bool(shapes.width[best] > 0)
     near = _near(grid, shapes, best)
     finer = _least(grid, near.curves, y, memory)
     best, deviance = int(finer.argmin()), float(min(finer.min(), least.min()))
@@ -140,7 +141,7 @@ def fit_change(x: tuple[float, ...], y: np.ndarray) -> Fit | None:
     white = _whiten(design.T, memory).T
     size = float(np.linalg.lstsq(white, _whiten(y[None], memory)[0], rcond=None)[0][-1])
     smooth = min(
-        _smooth_deviance(grid, y, degree) + _penalty(degree + 1, n)
+        _smooth_deviance(x, y, degree) + _penalty(degree + 1, n)
         for degree in range(min(SMOOTHEST, n - 4) + 1)
     )
     half = np.ptp(near.at) / (FINER - 1) / 2
@@ -214,15 +215,21 @@ def _rest(x: np.ndarray, y: np.ndarray, degree: int) -> float:
     return float(np.abs(y - base @ (base.T @ y)).max())
 
 
-def _smooth_deviance(x: np.ndarray, y: np.ndarray, degree: int) -> float:
+def _smooth_deviance(x: tuple[float, ...], y: np.ndarray, degree: int) -> float:
     """Least over memories, of a polynomial."""
-    found, design = [], _polynomial(x, degree)
-    for memory in MEMORY:
-        base = np.linalg.qr(_whiten(design.T, memory).T)[0]
+    found = []
+    for memory, base in zip(MEMORY, _whitened_polynomials(x, degree), strict=True):
         white = _whiten(y[None], memory)[0]
         rest = np.sum((white - base @ (base.T @ white)) ** 2)
         found.append(float(_deviance(rest, -np.log(1 - memory**2), len(x))))
     return min(found)
+
+
+@lru_cache(maxsize=64)
+def _whitened_polynomials(x: tuple[float, ...], degree: int) -> tuple[np.ndarray, ...]:
+    """For each memory, (n, degree + 1), orthonormal."""
+    design = _polynomial(np.array(x), degree)
+    return tuple(np.linalg.qr(_whiten(design.T, memory).T)[0] for memory in MEMORY)
 
 
 def _penalty(curve: int, n: int) -> float:
@@ -232,8 +239,17 @@ def _penalty(curve: int, n: int) -> float:
 
 
 def chance(x: tuple[float, ...], memory: float, gain: float) -> float:
-    """Share of series without change with at least this gain; (1 + r) / (1 + draws)."""
+    """Share of series without change with at least this gain.
+
+    (1 + r) / (1 + draws), and among the largest tenth of the draws TAIL exp(-(gain - g) / s), g
+    where that tenth begins and s its mean excess: gains are log likelihood ratios, whose tail is
+    exponential, and levels shared by many series and looks lie below 1 / draws.
+    """
     nulls = _null(x, memory)
+    begins = float(np.quantile(nulls, 1 - TAIL))
+    if gain > begins:
+        excess = float((nulls[nulls > begins] - begins).mean())
+        return TAIL * float(np.exp(-(gain - begins) / excess))
     return float((1 + np.sum(nulls >= gain)) / (1 + len(nulls)))
 
 
@@ -247,5 +263,5 @@ def _null(x: tuple[float, ...], memory: float) -> np.ndarray:
     noise[:, 0] /= np.sqrt(1 - memory**2)
     for i in range(1, n):
         noise[:, i] += memory * noise[:, i - 1]
-    alone, least, _ = _gains(_shapes(x), noise)
-    return alone.min(1) - least.min(1)
+    trend, shaped = _rests(_shapes(x), noise)
+    return n * np.log(trend.min(0) / shaped.min((0, 2)))

@@ -8,7 +8,15 @@ from typing import Literal
 import pandas as pd
 
 Bifurcation = Literal["bifurcation", "crossover", "unknown"]
-KINDS = ("onset", "swap", "saturation", "transience", "suppression", "eigenvalue")
+KINDS = (
+    "onset",
+    "swap",
+    "saturation",
+    "transience",
+    "overfitting",
+    "suppression",
+    "eigenvalue",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""What happens along training: onsets, swaps, saturation, transience, suppression, eigenvalues.
+"""What happens along training: onsets, swaps, saturation, transience, overfitting in weights,
+suppression, eigenvalues.
 
 Every event has its step with an interval and its evidence. Whether it is a bifurcation can only
 be said of a continued branch (theory, section 5): along training alone an event is a `crossover`
@@ -17,17 +18,16 @@ from manifold.dynamics.continuation import Branch
 from manifold.dynamics.event import KINDS, Event, Events
 from manifold.dynamics.field import ReducedField
 from manifold.dynamics.field_events import RunOnField, eigenvalues, suppressed
-from manifold.dynamics.suppression import contenders
+from manifold.dynamics.score_events import overfitting, transience
+from manifold.dynamics.suppression import PARTS, contenders
+from manifold.dynamics.swap import MATTERS, swaps
 from training.tasks.base import Task
 
-MATTERS = 0.05
-"""A coordinate matters where it ever reaches this share of the largest coordinate."""
 MOST = 12
 """At most so many coordinates, the largest."""
+SCORES = ("ICL", "IWL")
 SETTLED = 0.95
 """A series is saturated from the first step on at which it stays above this share of its end."""
-FALL = 0.1
-"""A fall of the ICL score from its peak by at least this much, and no noise, is transience."""
 
 
 def events(
@@ -46,7 +46,8 @@ def events(
     on the trajectory's coordinates: with it gradient suppression and eigenvalues are measured, and
     scores where the trajectory has none; weight_decay as in training. branch: of fixed points, from
     `continue_branch` in the run's own task: the only ground for calling an event a bifurcation.
-    level: rate of false alarms over all the onsets that are looked for together.
+    level: rate of false alarms over all that is looked for together: every kind but saturation,
+    which only follows an onset, and eigenvalues, which the field computes, rests on `change_point`.
 
     One checkpoint or few give no events, and say so. ValueError for a dataset of several runs or
     without coordinates, for steps that do not increase, values that are not finite, and a field
@@ -62,27 +63,31 @@ def events(
         )
     steps, states = data["step"].values.astype(float), data["c"].values
     scores, unanswered = _scores(data, field, states)
-    series = {**_that_matter(names, states), **scores}
+    by_name = dict(zip(names, states.T, strict=True))
+    series = {**_that_matter(names, states), **{k: scores[k] for k in SCORES if k in scores}}
+    tested = series | {k: scores[k] for k in ("mismatch",) if {k, "IWL"} <= set(scores)}
+    share = level / max(len(tested) + (contenders(by_name) is not None), 1)
     found: list[Event] = []
-    changes = {
-        name: change_point(steps, values, level / max(len(series), 1))
-        for name, values in series.items()
-    }
+    changes = {name: change_point(steps, values, share) for name, values in tested.items()}
     for name, values in series.items():
         found += _onset(name, changes[name])
         found += _saturation(name, steps, values, changes[name])
     if not changes:
         unanswered.append("onset: no coordinate ever moves from zero")
-    elif not any(change.found for change in changes.values()):
-        reasons = dict.fromkeys(change.reason for change in changes.values())
+    elif not any(changes[name].found for name in series):
+        reasons = dict.fromkeys(changes[name].reason for name in series)
         unanswered.append("onset: " + "; ".join(list(reasons)[:3]))
-    found += _swap(steps, dict(zip(names, states.T, strict=True)), task, unanswered)
-    found += _transience(steps, scores.get("ICL"), unanswered)
+    found += _swap(swaps(steps, by_name, share), task, unanswered)
+    found += transience(steps, scores, changes, unanswered)
+    found += overfitting(steps, scores, changes, unanswered)
     signs: list[Event] = []
     if field is None:
         unanswered.append("suppression, eigenvalue: no reduced field was given")
     elif len(states):
-        found += suppressed(steps, states, field, unanswered)
+        if any(changes[name].found for name in PARTS["delta"] if name in changes):
+            found += suppressed(steps, states, field, unanswered)
+        else:
+            unanswered.append("suppression: delta has no onset")
         signs = eigenvalues(steps, states, field, weight_decay)
         run = RunOnField(steps, states, field, weight_decay, branch)
         found = [run.judged(event, signs) for event in [*found, *signs]]
@@ -123,11 +128,13 @@ def _that_matter(names: Sequence[str], states: np.ndarray) -> dict[str, np.ndarr
 def _scores(
     data: xr.Dataset, field: ReducedField | None, states: np.ndarray
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """ICL: mean accuracy of rare and mismatch; IWL: of iwl. Measured, or else by the field."""
+    """ICL: mean accuracy of rare and mismatch; IWL: of iwl; mismatch. By the network, by the model
+    rebuilt from the coordinates where only that is there, or else by the field."""
     accuracy: Mapping[str, np.ndarray]
-    if "accuracy" in data and "kind" in data["accuracy"].dims:
+    measured = [name for name in ("accuracy", "rebuilt_accuracy") if name in data]
+    if measured and "kind" in data[measured[0]].dims:
         kinds = [str(kind) for kind in data["kind"].values]
-        accuracy = dict(zip(kinds, data["accuracy"].values.T, strict=True))
+        accuracy = dict(zip(kinds, data[measured[0]].values.T, strict=True))
     elif field is not None and len(states):
         tables = [field.kinds(state)["accuracy"] for state in states]
         accuracy = {kind: np.array([t[kind] for t in tables]) for kind in map(str, tables[0].index)}
@@ -139,7 +146,9 @@ def _scores(
         scores["ICL"] = np.mean(context, axis=0)
     if "iwl" in known:
         scores["IWL"] = known["iwl"]
-    lacking = [name for name in ("ICL", "IWL") if name not in scores]
+    if "mismatch" in known:
+        scores["mismatch"] = known["mismatch"]
+    lacking = [name for name in SCORES if name not in scores]
     return scores, [f"{name}: the data has no accuracy of its kinds" for name in lacking]
 
 
@@ -190,70 +199,11 @@ def _saturation(
     ]
 
 
-def _swap(
-    steps: np.ndarray,
-    by_name: Mapping[str, np.ndarray],
-    task: Task | None,
-    unanswered: list[str],
-) -> list[Event]:
-    """Where the copying circuit overtakes the answer from weights, or falls behind it.
-
-    delta against the product alpha beta gamma (theory, section 5), beta and gamma the mean over
-    token classes.
-    """
-    pair = contenders(by_name)
-    if pair is None:
-        why = "no coordinates delta and alpha, beta, gamma among them"
-        if task is not None and "C" not in task.symmetry.token_directions:
-            why = "the task has no in-weights answer C"
-        unanswered.append(f"swap: {why}")
-        return []
-    ahead = pair[1] > pair[0]
-    found = []
-    for i in np.flatnonzero(ahead[1:] != ahead[:-1]):
-        leader = pair[int(ahead[i + 1])]
-        if leader[i + 1] <= MATTERS * min(pair[0].max(), pair[1].max()):
-            continue  # neither is there yet
-        gap = (pair[1] - pair[0])[[i, i + 1]]
-        at = steps[i] + gap[0] / (gap[0] - gap[1]) * (steps[i + 1] - steps[i])
-        now = "alpha beta gamma over delta" if ahead[i + 1] else "delta over alpha beta gamma"
-        found.append(
-            Event(
-                kind="swap",
-                what=now,
-                step=float(at),
-                low=float(steps[i]),
-                high=float(steps[i + 1]),
-                evidence=f"delta {pair[0][i + 1]:.3g}, alpha beta gamma "
-                f"{pair[1][i + 1]:.3g} at step {steps[i + 1]:g}",
-            )
-        )
-    return found
-
-
-def _transience(steps: np.ndarray, score: np.ndarray | None, unanswered: list[str]) -> list[Event]:
-    """A fall of the ICL score from its peak that stays: the median after the fall is below the
-    peak's neighbourhood by 0.1 and by 4 times the scatter between neighbours."""
-    if score is None or len(score) < 8:
-        unanswered.append("transience: it needs an ICL score at 8 checkpoints or more")
-        return []
-    smooth = np.array([np.median(score[max(0, i - 1) : i + 2]) for i in range(len(score))])
-    scatter = 1.4826 * float(np.median(np.abs(np.diff(score))))
-    peak = int(smooth.argmax())
-    end = float(np.median(score[-3:]))
-    fall = smooth[peak] - end
-    if peak >= len(score) - 3 or fall < max(FALL, 4 * scatter):
-        return []
-    half = end + fall / 2
-    below = peak + np.flatnonzero(smooth[peak:] <= half)[0]
-    return [
-        Event(
-            kind="transience",
-            what="ICL",
-            step=float(steps[below]),
-            low=float(steps[peak]),
-            high=float(steps[below]),
-            evidence=f"falls from {smooth[peak]:.2f} at step {steps[peak]:g} to {end:.2f} at the "
-            f"end; neighbours scatter by {scatter:.2f}",
-        )
-    ]
+def _swap(found: list[Event] | None, task: Task | None, unanswered: list[str]) -> list[Event]:
+    if found is not None:
+        return found
+    why = "no coordinates delta and alpha, beta, gamma among them"
+    if task is not None and "C" not in task.symmetry.token_directions:
+        why = "the task has no in-weights answer C"
+    unanswered.append(f"swap: {why}")
+    return []

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -103,6 +104,49 @@ def test_transience_is_a_fall_that_stays():
         assert len(found.of("transience")) == expected
         assert {"ICL", "IWL", "x"} <= {event.what for event in found.of("onset")}
     assert events(data).of("saturation")
+
+
+@pytest.mark.parametrize("weights", ["rise", "stay", "none"])
+def test_overfitting_is_memory_in_the_place_of_context(weights):
+    rng, u = np.random.default_rng(2), np.linspace(0, 1, len(STEPS))
+    rise = 1 / (1 + np.exp(-(u - 0.3) / 0.02))
+    later = 1 / (1 + np.exp(-(u - 0.8) / 0.02))
+    noise = 0.01 * rng.normal(size=(len(u), 3))
+    scores = {
+        "mismatch": rise - 0.7 * later + noise[:, 0],
+        "iwl": {"rise": 0.3 + 0.6 * later, "stay": 0.9 + 0 * u, "none": 0 * u}[weights]
+        + noise[:, 1],
+    }
+    found = events(dataset(STEPS, rise[:, None] + noise[:, 2:], ["x"], **scores))
+    assert len(found.of("transience")) == 1
+    assert len(found.of("overfitting")) == (weights == "rise")
+    if weights == "rise":
+        (warning,) = found.of("overfitting")
+        assert 0.75 < u[np.searchsorted(STEPS, warning.step)] < 0.9
+        assert "mismatch falls from 1.0" in warning.evidence
+
+
+def test_the_rebuilt_model_is_judged_where_the_network_was_not():
+    u = np.linspace(0, 1, len(STEPS))
+    rise = 1 / (1 + np.exp(-(u - 0.4) / 0.02)) + 0.01 * np.random.default_rng(3).normal(size=len(u))
+    data = dataset(STEPS, rise[:, None], ["x"], rare=rise, mismatch=rise, iwl=1 - rise)
+    rebuilt = data.rename(accuracy="rebuilt_accuracy")
+    pd.testing.assert_frame_equal(events(rebuilt).table, events(data).table)
+    assert {"ICL", "IWL"} <= {event.what for event in events(rebuilt).of("onset")}
+
+
+def test_noise_around_a_level_is_no_swap():
+    """Both contenders wander around one level and cross; then one planted rise, crossed once."""
+    rng, names, n = np.random.default_rng(4), ["alpha", "beta", "gamma", "delta"], len(STEPS)
+    found = 0
+    for _ in range(20):
+        states = np.column_stack([np.ones((n, 2)), 1 + 0.1 * rng.normal(size=(n, 2))])
+        found += len(events(dataset(STEPS, states, names)).of("swap"))
+    assert found <= 2
+    states[:, 2] += 2.0 / (1 + np.exp(-(np.linspace(0, 1, n) - 0.6) / 0.02)) - 0.5
+    (swap,) = events(dataset(STEPS, states, names)).of("swap")
+    assert swap.what == "alpha beta gamma over delta"
+    assert STEPS[int(0.5 * n)] < swap.low < swap.high < STEPS[int(0.7 * n)]
 
 
 def test_noise_has_no_events():
