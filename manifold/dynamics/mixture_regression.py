@@ -17,6 +17,7 @@ from scipy.optimize import nnls
 
 from manifold.dynamics.field import ReducedField
 from manifold.dynamics.rollout import RESAMPLES, blocks
+from manifold.dynamics.sample_parts import sample_parts
 from manifold.dynamics.trajectory import Trajectory
 
 INNER = np.array([0.5 - 0.1 * 5**0.5, 0.5 + 0.1 * 5**0.5])
@@ -39,7 +40,7 @@ def regression(run: Trajectory, field: ReducedField, deadline: float) -> np.ndar
     `deadline`.
     """
     metric, steps = root(field.basis.gram), np.diff(run.times)
-    parts = [] if field.exact else _parts(field)
+    parts = [] if field.exact else sample_parts(field, GROUPS)
     ends, apart = [], []
     for c in run.states:
         if time.process_time() > deadline:
@@ -104,20 +105,3 @@ def root(square: np.ndarray) -> np.ndarray:
     """Symmetric root of a positive semi-definite matrix."""
     values, vectors = np.linalg.eigh(square)
     return vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-
-
-def _parts(field: ReducedField) -> list[list[np.ndarray]]:
-    """Of each kind GROUPS weights (S,), which sum to 1: the draws of the sample, shared out."""
-    people, found = field.population, []
-    each = people.drawn // len(np.unique(people.kind))
-    rng = np.random.default_rng(0)
-    for kind in field.drawn_kinds:
-        mine = people.kind == field.task.kinds.index(kind)
-        counts = np.rint(people.share * mine * each).astype(int)
-        cards = rng.permutation(np.repeat(np.arange(len(counts)), counts))
-        shares = [
-            np.bincount(hand, minlength=len(counts)) / len(hand)
-            for hand in np.array_split(cards, GROUPS)
-        ]
-        found.append(shares)
-    return found

@@ -13,14 +13,27 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import CubicSpline
 
 from manifold.dynamics.field import ReducedField, reduced_field
+from manifold.dynamics.population import Population
+from manifold.dynamics.rollout import LEVEL, RESAMPLES
+from manifold.dynamics.sample_parts import redrawn, sample_parts
 from training.tasks.associative_recall import AssociativeRecall
 
 INFINITY = 500.0
 """delta at which every match query's loss is zero to rounding: its limit."""
-CORNERS = ({"f_r": 1.0, "f_v": 0.0}, {"f_r": 0.0, "f_v": 0.0}, {"f_r": 0.0, "f_v": 1.0})
-"""The query's f_r and f_v under which it is rare, match, mismatch."""
+_CORNERS = {
+    "rare": {"f_r": 1.0, "f_v": 0.0},
+    "match": {"f_r": 0.0, "f_v": 0.0},
+    "mismatch": {"f_r": 0.0, "f_v": 1.0},
+}
+"""The query's f_r and f_v under which every query is of one kind."""
+ICL = ("alpha", "beta", "gamma")
+LARGEST = 24.0
+"""Up to here the delta of least loss is looked for."""
+PARTS_OF_SAMPLE = 20
+"""Parts of a field's sample, drawn anew for its intervals."""
 PARTS = {
     "alpha": ("alpha", "1:M"),
     "beta": ("beta", "2:I_t I->V1", "2:I_c I->V1", "2:I_r I->V1"),
@@ -95,15 +108,15 @@ def suppression(
     *,
     f_r: Sequence[float],
     f_v: Sequence[float],
-    delta: float = INFINITY,
-    resamples: int = 40,
+    delta: float | None = INFINITY,
     seed: int = 0,
 ) -> Suppression:
     """dL/d(alpha, beta, gamma) at `delta` over the same at delta = 0, at `state` else.
 
     field: on the four coordinates of recall. Distractors stay as the field has them; f_r and f_v
     move the query alone, so that gradients are sums over kinds and a grid costs no more than a
-    point. ValueError for other coordinates and empty grids.
+    point. delta: None for the one that minimises the loss, at each point of the grid.
+    ValueError for other coordinates, empty grids, and samples too small for their error.
     """
     index = parts(field.names)
     if index is None or field.dim != 4:
@@ -112,68 +125,36 @@ def suppression(
         )
     if not len(f_r) or not len(f_v):
         raise ValueError("f_r and f_v: give at least one value of each")
-    points = [np.array(state, dtype=float), np.array(state, dtype=float)]
-    points[0][index["delta"][0]], points[1][index["delta"][0]] = 0.0, delta
-    by_kind = _gradients(field, points, CORNERS, resamples, seed)  # draws, kinds, points, 4
-    rows, ratios, shares = [], [], []
-    for r in f_r:
-        for v in f_v:
-            chance = np.array([r, (1 - r) * (1 - v), (1 - r) * v])
-            total = np.einsum("k,dkpc->dpc", chance, by_kind)
-            ratio = total[:, 1, :3] / total[:, 0, :3]
-            ratios.append(ratio)
-            shares.append(suppressed_share(r, v))
-            low, high = _interval(ratio)
-            rows += [
-                {
-                    "f_r": r,
-                    "f_v": v,
-                    "share": shares[-1],
-                    "coordinate": name,
-                    "ratio": ratio[0, i],
-                    "low": low[i],
-                    "high": high[i],
-                }
-                for i, name in enumerate(("alpha", "beta", "gamma"))
-            ]
-    every, share = np.array(ratios), np.array(shares)  # grid, draws + 1, 3
-    slope = np.einsum("g,gdc->dc", share, every) / (share @ share)
+    grid = [(r, v) for r in f_r for v in f_v]
+    there = {grid[0]: delta or 0.0} if delta is not None else _best_delta(field, state, grid)
+    points = [_with_delta(state, at) for at in (0.0, *there.values())]
+    by_kind = _gradients(field, points, seed)  # draws + 1, kinds, points, 4
+    rows, every = [], []
+    for i, (r, v) in enumerate(grid):
+        total = np.einsum("k,dkpc->dpc", _chance(field, f_r=r, f_v=v), by_kind)
+        ratio = total[:, 1 if delta is not None else 1 + i, :3] / total[:, 0, :3]
+        every.append(ratio)
+        low, high = _interval(ratio)
+        rows += [
+            {
+                "f_r": r,
+                "f_v": v,
+                "share": suppressed_share(r, v),
+                "coordinate": name,
+                "ratio": ratio[0, i],
+                "low": low[i],
+                "high": high[i],
+            }
+            for i, name in enumerate(ICL)
+        ]
+    share = np.array([suppressed_share(r, v) for r, v in grid])
+    slope = np.einsum("g,gdc->dc", share, np.array(every)) / (share @ share)
     low, high = _interval(slope)
-    worst = np.abs(every[:, 0] - share[:, None]).max(0)
+    worst = np.abs(np.array(every)[:, 0] - share[:, None]).max(0)
     slopes = pd.DataFrame(
-        {"slope": slope[0], "low": low, "high": high, "deviation": worst},
-        index=["alpha", "beta", "gamma"],
+        {"slope": slope[0], "low": low, "high": high, "deviation": worst}, index=list(ICL)
     )
     return Suppression(table=pd.DataFrame(rows), slopes=slopes)
-
-
-def _gradients(
-    field: ReducedField,
-    points: Sequence[np.ndarray],
-    queries: Sequence[dict[str, float]],
-    resamples: int,
-    seed: int,
-) -> np.ndarray:
-    """(1 + resamples, queries, points, 4): the field's, then of bootstrap draws of its sample."""
-    rng, people = np.random.default_rng(seed), field.population
-    model, group = field._merged(people.sequences)
-    drawn = [people] + [people.resampled(rng) for _ in range(0 if field.exact else resamples)]
-    weights = [[one.weights(**{**field._query, **query}) for query in queries] for one in drawn]
-    return np.array(
-        [
-            [
-                [model.gradient(point, np.bincount(group, row, model.count)) for point in points]
-                for row in rows
-            ]
-            for rows in weights
-        ]
-    )
-
-
-def _interval(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Around the first, the estimate: 1.96 standard deviations of the others, 0 where none."""
-    spread = 1.96 * draws[1:].std(0, ddof=1) if len(draws) > 2 else np.zeros(draws.shape[1:])
-    return draws[0] - spread, draws[0] + spread
 
 
 def burstiness(
@@ -182,32 +163,43 @@ def burstiness(
     bursts: Sequence[int],
     *,
     samples: str | int | None = "auto",
-    resamples: int = 40,
     seed: int = 0,
 ) -> pd.DataFrame:
     """dL/d(alpha, beta, gamma) at `state` for each b over that for the first; b indexes the rows.
 
     Columns alpha, beta, gamma and each with _low and _high (95%, bootstrap; exact fields have
-    none). ValueError where a b does not fit the task.
+    none). Sampled fields all have the same queries and distractors: a sequence of burstiness b is
+    one of burstiness 1, b - 1 of whose distractors, drawn at random, give way to the query's pair.
+    That is the law of the task without its C(n, b) sets of slots, and what the burstinesses have
+    in common leaves the ratios. ValueError where a b does not fit the task, or is 0.
     """
     if not len(bursts):
         raise ValueError("bursts is empty; give burstinesses, the first to compare with")
-    gradients = []
-    for b in bursts:
-        known: Any = task
-        field = reduced_field(
-            replace(known, burstiness=b), coordinates="four", samples=samples, seed=seed + b
+    if min(bursts) < 1:
+        raise ValueError(
+            f"bursts holds {min(bursts)}; allowed: 1 and more, since the context "
+            f"teaches nothing without the query's pair"
         )
-        gradients.append(_gradients(field, [state], [{}], resamples, seed)[:, 0, 0, :3])
-    first, rows = gradients[0], {}
-    for b, draws in zip(bursts, gradients, strict=True):
-        count = min(len(first), len(draws))
-        ratio = draws[:count] / first[:count]
-        low, high = _interval(ratio) if b != bursts[0] else (ratio[0], ratio[0])
-        names = ("alpha", "beta", "gamma")
+    known: Any = task
+    tasks = {b: replace(known, burstiness=b) for b in bursts}
+    base = reduced_field(
+        replace(known, burstiness=1), coordinates="four", samples=samples, seed=seed
+    )
+    found = {}
+    for b, one in tasks.items():
+        if base.exact:
+            field = reduced_field(one, coordinates="four", samples=None)
+        else:
+            field = replace(base, population=_bursting(base, b, seed), _cache={})
+        gradients = _gradients(field, [state], seed)[:, :, 0, :3]
+        found[b] = np.einsum("k,dkc->dc", _chance(field, **field._query), gradients)
+    rows = {}
+    for b, gradients in found.items():
+        ratio = gradients / found[bursts[0]]
+        low, high = _interval(ratio)
         rows[b] = {
             key: value
-            for i, name in enumerate(names)
+            for i, name in enumerate(ICL)
             for key, value in (
                 (name, ratio[0, i]),
                 (f"{name}_low", low[i]),
@@ -215,3 +207,66 @@ def burstiness(
             )
         }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _bursting(base: ReducedField, b: int, seed: int) -> Population:
+    """The sample with b - 1 more blocks of each sequence made copies of its query's pair.
+
+    Which, is one order of the blocks for all b: the copies of a smaller b are among a larger's.
+    """
+    people = base.population
+    tokens = np.array(people.sequences.tokens)
+    query, answer = tokens[:, -1], people.sequences.target
+    pairs = tokens[:, :-1].reshape(len(tokens), -1, 2)
+    order = np.random.default_rng(seed).random(pairs.shape[:2])
+    order[(pairs[:, :, 0] == query[:, None]).nonzero()] = -1.0  # its own copy; no distractor has q
+    chosen = np.argsort(order, axis=1)[:, :b]
+    rows = np.arange(len(tokens))[:, None]
+    pairs[rows, chosen] = np.stack([query, answer], axis=1)[:, None]
+    tokens[:, :-1] = pairs.reshape(len(tokens), -1)
+    return replace(people, sequences=replace(people.sequences, tokens=tokens))
+
+
+def _with_delta(state: np.ndarray, delta: float) -> np.ndarray:
+    return np.array([*np.asarray(state, dtype=float)[:3], delta])
+
+
+def _best_delta(
+    field: ReducedField, state: np.ndarray, grid: Sequence[tuple[float, float]]
+) -> dict[tuple[float, float], float]:
+    """At each f_r, f_v the delta of least loss, to a hundredth, from 0 to LARGEST."""
+    deltas = np.linspace(0.0, LARGEST, 49)
+    moved = [field.at(**_CORNERS[kind]) for kind in field.drawn_kinds]
+    losses = np.array([[one.loss(_with_delta(state, d)) for d in deltas] for one in moved])
+    fine = np.linspace(0.0, LARGEST, round(100 * LARGEST) + 1)
+    smooth = CubicSpline(deltas, losses, axis=1)(fine)
+    return {(r, v): float(fine[(_chance(field, f_r=r, f_v=v) @ smooth).argmin()]) for r, v in grid}
+
+
+def _chance(field: ReducedField, **query: float) -> np.ndarray:
+    """Probability of each drawn kind, (kinds,)."""
+    found = field.task.kind_probabilities(**query)
+    return np.array([found[kind] for kind in field.drawn_kinds])
+
+
+def _gradients(field: ReducedField, points: Sequence[np.ndarray], seed: int) -> np.ndarray:
+    """(1 + draws, kinds, points, 4): the field's, then bootstrap draws of its sample, if it is."""
+    if field.exact:
+        moved = [field.at(**_CORNERS[kind]) for kind in field.drawn_kinds]
+        return np.array([[[one.gradient(point) for point in points] for one in moved]])
+    by_part = np.array(
+        [
+            [[field._gradient(point, weights) for point in points] for weights in of_kind]
+            for of_kind in sample_parts(field, PARTS_OF_SAMPLE)
+        ]
+    )
+    draws = redrawn(by_part, RESAMPLES, np.random.default_rng(seed))
+    return np.concatenate([by_part.mean(1)[None], draws])
+
+
+def _interval(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """95% of the draws after the first, the estimate; that itself where there are none."""
+    if len(draws) == 1:
+        return draws[0], draws[0]
+    low, high = np.percentile(draws[1:], LEVEL, axis=0)
+    return low, high

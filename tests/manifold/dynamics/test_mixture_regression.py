@@ -1,6 +1,7 @@
 """What a fit knows of its own error: the noise of the checkpoints, and the field's sample."""
 
 import numpy as np
+import pytest
 
 from manifold.dynamics.field import reduced_field
 from manifold.dynamics.mixture_regression import bootstrap, regression, solve
@@ -17,6 +18,7 @@ def weights(theta):
     return theta[..., :3] / theta[..., :3].sum(-1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_intervals_of_a_sampled_field_hold_its_sampling_error():
     """Checkpoints without noise, fitted with small samples of the field: the error is theirs.
 
@@ -33,7 +35,7 @@ def test_intervals_of_a_sampled_field_hold_its_sampling_error():
         for rows in (part, part[:, :5, :5]):
             draws = weights(bootstrap([rows], 4, np.random.default_rng(0)))
             low, high = np.percentile(draws, (2.5, 97.5), axis=0)
-            hold = ((low <= TRUTH) & (TRUTH <= high)).sum()
+            hold = ((low <= TRUTH) & (high >= TRUTH)).sum()
             inside, taken = (inside + hold, taken) if rows is part else (inside, taken + hold)
     assert inside >= 20
     assert taken < 10
