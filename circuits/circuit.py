@@ -85,7 +85,23 @@ def find_circuit(
     order = ranked(scores.values, ranking)
     if patcher.gap < MINIMUM_GAP:
         return _undefined(patcher, scores)
-    mask = patcher.graph.connected(top(order, np.array([_size(patcher, order, share)]))[0])
+    mask = top(order, np.array([_size(patcher, order, share)]))[0]
+    return judge(patcher, scores, mask, share=share, ranking=ranking, seed=seed)
+
+
+def judge(
+    patcher: EdgePatcher,
+    scores: EdgeScores,
+    mask: np.ndarray,
+    *,
+    share: float = ENOUGH,
+    ranking: str = "absolute",
+    seed: int = 0,
+) -> Circuit:
+    """What the edges of `mask` (E,), without dead ends, are worth; the curve is of the scores."""
+    if patcher.gap < MINIMUM_GAP:
+        return _undefined(patcher, scores)
+    mask = patcher.graph.connected(mask)
     found = faithfulness(patcher, mask[None], seed)
     value, low, high = (float(side[0]) for side in (found.value, found.low, found.high))
     reached = f"{'' if value >= share else 'only '}{value:.3f} of the gap with {mask.sum()} edges"
