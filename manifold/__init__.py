@@ -28,6 +28,7 @@ from manifold.dynamics.field import ReducedField, reduced_field
 from manifold.dynamics.fit import fit_ode
 from manifold.dynamics.fixed_points import FixedPoint, FixedPoints, fixed_points
 from manifold.dynamics.optimiser_flow import follow_optimiser
+from manifold.dynamics.phase_diagram import PhaseDiagram, in_context, phase_diagram
 from manifold.dynamics.rivalry import RIVALRIES, Circuit, Rivalry
 from manifold.dynamics.rollout import Judgement, Rollout
 from manifold.dynamics.sparse_fit import SparseFit
@@ -77,6 +78,7 @@ __all__ = [
     "Intertwiners",
     "Judgement",
     "Lift",
+    "PhaseDiagram",
     "Rebuilt",
     "ReducedField",
     "Rivalry",
@@ -113,11 +115,13 @@ __all__ = [
     "function_agreement",
     "gradient_confinement",
     "growth_along",
+    "in_context",
     "invariant_basis",
     "lift",
     "loss_gradient",
     "missing_directions",
     "paper_basis",
+    "phase_diagram",
     "plant",
     "predict_winner",
     "project",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from manifold.dynamics.bifurcation import Bifurcation, by_size
 from manifold.dynamics.continuation import Branch
 from manifold.dynamics.equations import newton
+from manifold.dynamics.field import ReducedField
 
 
 def crossovers(
@@ -35,6 +37,21 @@ def crossovers(
     changes = np.flatnonzero((values[:-1] * values[1:] < 0) & stable[:-1] & stable[1:])
     found = [_refine(branch, difference, int(i), values) for i in changes]
     return tuple(one for one in found if one is not None)
+
+
+def undecided(field: ReducedField) -> Callable[[Mapping[str, Any]], Any]:
+    """A difference for `crossovers`: mean loss of mismatch queries less ln 2.
+
+    0 where what the context says has probability one half while the weights say otherwise.
+    """
+    conflict = field.at(f_r=0.0, f_v=1.0)
+
+    def difference(columns: Mapping[str, Any]) -> Any:
+        states = np.column_stack([np.atleast_1d(columns[name]) for name in field.names])
+        found = np.array([conflict.loss(state) for state in states]) - math.log(2)
+        return found if np.ndim(columns["loss"]) else float(found[0])
+
+    return difference
 
 
 def _refine(

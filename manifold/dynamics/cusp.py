@@ -107,6 +107,8 @@ def continue_folds(
             ended = f"the curve leaves the range of {names[0]} at {names[1]} {q:.6g}"
         elif not 0.0 <= ahead.y[-1] <= 1.0:
             ended = f"the curve leaves the span of {names[1]} at {span[int(ahead.y[-1] > 1)]}"
+            edge = system.edge(here, ahead)
+            points += [edge] if edge is not None else []
         elif len(points) > MOST:
             ended = f"{MOST} points were computed"
         if ended:
@@ -174,6 +176,20 @@ class _Folds:
         if here is None:
             raise ValueError("the fold is degenerate in the second parameter; start beside it")
         return here
+
+    def edge(self, inside: Point, outside: Point) -> Point | None:
+        """The curve's point on the end of the span of the second parameter that was crossed."""
+        end = float(outside.y[-1] > 1)
+        part = (end - inside.y[-1]) / (outside.y[-1] - inside.y[-1])
+        y = inside.y + part * (outside.y - inside.y)
+        (x, v), (p, q) = self.split(y), self.parameters(y)
+        fold = refine_fold(self.family(q), x, p, v)
+        if fold is None:
+            return None
+        null = np.array(fold.null_vector) * np.sign(np.array(fold.null_vector) @ v)
+        ratio = (fold.value - self.origin[0]) / self.lengths[0]
+        there = np.concatenate([fold.state / self.scale, null, [ratio, end]])
+        return point(self, there, inside.tangent)
 
     def gap(self, y: np.ndarray) -> np.ndarray:
         (x, v), (p, q) = self.split(y), self.parameters(y)
