@@ -20,7 +20,7 @@ from training.families.base import Family, Params
 from training.families.wiring import Node, Reader
 from training.tasks.base import Batch
 
-ROWS = 4096
+ROWS = 512
 """Sequences that go through one forward together."""
 
 

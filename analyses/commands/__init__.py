@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from analyses.commands import audit, demo, kappa, project, prune, report, status, train
+from analyses.commands import audit, demo, kappa, planted, project, prune, report, status, train
 
 COMMANDS = MappingProxyType(
     {
@@ -13,6 +13,7 @@ COMMANDS = MappingProxyType(
         "audit": (audit.audit, audit.EXAMPLES),
         "project": (project.project, project.EXAMPLES),
         "prune": (prune.prune, prune.EXAMPLES),
+        "planted": (planted.planted, planted.EXAMPLES),
         "report": (report.report, report.EXAMPLES),
     }
 )
