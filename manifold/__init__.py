@@ -20,6 +20,7 @@ from manifold.dynamics.continuation import (
     continue_equations,
     equilibrium,
 )
+from manifold.dynamics.control import Control
 from manifold.dynamics.crossover import crossovers
 from manifold.dynamics.cusp import Cusp, FoldCurve, continue_folds
 from manifold.dynamics.event import Event, Events
@@ -27,6 +28,7 @@ from manifold.dynamics.events import events
 from manifold.dynamics.field import ReducedField, reduced_field
 from manifold.dynamics.fit import fit_ode
 from manifold.dynamics.fixed_points import FixedPoint, FixedPoints, fixed_points
+from manifold.dynamics.monitor import Monitor
 from manifold.dynamics.optimiser_flow import follow_optimiser
 from manifold.dynamics.phase_diagram import PhaseDiagram, in_context, phase_diagram
 from manifold.dynamics.rivalry import RIVALRIES, Circuit, Rivalry
@@ -66,6 +68,7 @@ __all__ = [
     "CharacterAverage",
     "Circuit",
     "CommutantBasis",
+    "Control",
     "Cusp",
     "Direction",
     "Event",

@@ -8,7 +8,7 @@ where the reduced field shows that no eigenvalue changes sign there, and else `u
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -129,18 +129,19 @@ def _scores(
     data: xr.Dataset, field: ReducedField | None, states: np.ndarray
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """ICL: mean accuracy of rare and mismatch; IWL: of iwl; mismatch. By the network, by the model
-    rebuilt from the coordinates where only that is there, or else by the field."""
-    accuracy: Mapping[str, np.ndarray]
+    rebuilt from the coordinates where only that is there, and kinds without either by the field."""
+    known: dict[str, np.ndarray] = {}
     measured = [name for name in ("accuracy", "rebuilt_accuracy") if name in data]
     if measured and "kind" in data[measured[0]].dims:
         kinds = [str(kind) for kind in data["kind"].values]
-        accuracy = dict(zip(kinds, data[measured[0]].values.T, strict=True))
-    elif field is not None and len(states):
+        accuracy = zip(kinds, data[measured[0]].values.T, strict=True)
+        known = {kind: values for kind, values in accuracy if np.isfinite(values).all()}
+    if field is not None and len(states) and not {"rare", "mismatch", "iwl"} <= set(known):
         tables = [field.kinds(state)["accuracy"] for state in states]
-        accuracy = {kind: np.array([t[kind] for t in tables]) for kind in map(str, tables[0].index)}
-    else:
+        by_field = {kind: np.array([t[kind] for t in tables]) for kind in map(str, tables[0].index)}
+        known = by_field | known
+    if not known:
         return {}, ["ICL and IWL: accuracies need project(.., rebuilt=True) or a reduced field"]
-    known = {k: v for k, v in accuracy.items() if np.isfinite(v).all()}
     scores = {}
     if context := [known[kind] for kind in ("rare", "mismatch") if kind in known]:
         scores["ICL"] = np.mean(context, axis=0)
