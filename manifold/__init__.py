@@ -81,6 +81,7 @@ __all__ = [
     "Intertwiners",
     "Judgement",
     "Lift",
+    "Monitor",
     "PhaseDiagram",
     "Rebuilt",
     "ReducedField",
