@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from analyses.dynamics import folds
+from analyses.dynamics import branches, folds
 from analyses.dynamics.base import Study
 
-STUDIES: Mapping[str, Study] = MappingProxyType({"folds": folds})
+STUDIES: Mapping[str, Study] = MappingProxyType({"folds": folds, "branches": branches})
 """Name to study, in the order of the page."""
 
 __all__ = ["STUDIES"]
