@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from analyses.dynamics import branches, folds
+from analyses.dynamics import branches, folds, rival_heads, winner
 from analyses.dynamics.base import Study
 
-STUDIES: Mapping[str, Study] = MappingProxyType({"folds": folds, "branches": branches})
+STUDIES: Mapping[str, Study] = MappingProxyType(
+    {"folds": folds, "branches": branches, "winner": winner, "rival_heads": rival_heads}
+)
 """Name to study, in the order of the page."""
 
 __all__ = ["STUDIES"]

@@ -2,9 +2,10 @@
 
 At a state c, a circuit is taken out by setting to 0 those of its own coordinates that are positive:
 on the same directions a negative value is no part of it. Its *rise* is by how much that raises the
-loss. *dominance* is (first - second) / (first + second) of the two largest rises: 1 where all the
-work is done by one, 0 where it is shared. One wins where its rise is at least LEAST of the loss at
-zero, which is that of guessing, and dominance at least CLEAR; else the winner is "neither".
+loss, at most up to the loss at zero, which is that of guessing: what is left can be worse than that
+by accident. *dominance* is (first - second) / (first + second) of the two largest rises: 1 where
+all the work is done by one, 0 where it is shared. One wins where its rise is at least LEAST of the
+loss of guessing, and dominance at least CLEAR; else the winner is "neither".
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from manifold.dynamics.field import ReducedField
 from manifold.dynamics.rivalry import Rivalry
 
 NEITHER = "neither"
-LEAST = 0.1
+LEAST = 0.25
 """Share of the loss of guessing by which the loss must rise without a winner."""
 CLEAR = 1 / 3
 """Dominance of a winner: without it the loss rises at least twice as far as without the next."""
@@ -46,7 +47,7 @@ def who_won(field: ReducedField, states: np.ndarray, rivalry: Rivalry) -> xr.Dat
 
 def judged(guessing: float, loss: np.ndarray, without: np.ndarray, rivalry: Rivalry) -> xr.Dataset:
     """The verdicts that these losses give; guessing: the loss of the model of zeros, nats."""
-    rise = np.maximum(without - loss[:, None], 0.0)
+    rise = np.maximum(np.minimum(without, guessing) - loss[:, None], 0.0)
     order = np.sort(rise, axis=1)
     first, second = order[:, -1], order[:, -2]
     dominance = _share(first - second, first + second)

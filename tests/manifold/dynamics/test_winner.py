@@ -44,12 +44,12 @@ def test_a_negative_value_on_a_rivals_direction_is_not_the_rival():
 
 
 def test_verdicts_follow_their_definition():
-    guess, loss = 2.0, np.zeros(5)
-    without = np.array([[1.0, 0.4], [1.0, 0.6], [0.15, 0.0], [0.0, 0.0], [0.3, 0.9]])
+    guess, loss = 2.0, np.zeros(6)
+    without = np.array([[1.0, 0.4], [1.0, 0.6], [0.45, 0.0], [0.0, 0.0], [0.3, 0.9], [3.0, 2.5]])
     found = judged(guess, loss, without, ONE_HOP)
-    assert found["winner"].values.tolist() == ["A", NEITHER, NEITHER, NEITHER, "B"]
-    np.testing.assert_allclose(found["dominance"], [0.6 / 1.4, 0.25, 1, 0, 0.5])
-    np.testing.assert_allclose(found["lead"].sel(circuit="A"), [0.6 / 1.4, 0.25, 1, 0, -0.5])
+    assert found["winner"].values.tolist() == ["A", NEITHER, NEITHER, NEITHER, "B", NEITHER]
+    np.testing.assert_allclose(found["dominance"], [0.6 / 1.4, 0.25, 1, 0, 0.5, 0])
+    np.testing.assert_allclose(found["lead"].sel(circuit="A"), [0.6 / 1.4, 0.25, 1, 0, -0.5, 0])
 
 
 def test_onset_is_linear_between_times():
