@@ -83,8 +83,8 @@ def find_circuit(
         raise ValueError(f"share is {share}; allowed: above 0, up to 1")
     scores = score_edges(patcher, method, steps)
     order = ranked(scores.values, ranking)
-    if patcher.gap < MINIMUM_GAP:
-        return _undefined(patcher, scores)
+    if not patcher.gap >= MINIMUM_GAP:  # nor where it is no number
+        return undefined(patcher, scores)
     mask = top(order, np.array([_size(patcher, order, share)]))[0]
     return judge(patcher, scores, mask, share=share, ranking=ranking, seed=seed)
 
@@ -99,8 +99,8 @@ def judge(
     seed: int = 0,
 ) -> Circuit:
     """What the edges of `mask` (E,), without dead ends, are worth; the curve is of the scores."""
-    if patcher.gap < MINIMUM_GAP:
-        return _undefined(patcher, scores)
+    if not patcher.gap >= MINIMUM_GAP:  # nor where it is no number
+        return undefined(patcher, scores)
     mask = patcher.graph.connected(mask)
     found = faithfulness(patcher, mask[None], seed)
     value, low, high = (float(side[0]) for side in (found.value, found.low, found.high))
@@ -119,7 +119,8 @@ def judge(
     )
 
 
-def _undefined(patcher: EdgePatcher, scores: EdgeScores) -> Circuit:
+def undefined(patcher: EdgePatcher, scores: EdgeScores) -> Circuit:
+    """No circuit: raw effects alone."""
     none = np.zeros(len(patcher.graph.edges), dtype=bool)
     nothing = float("nan")
     return Circuit(
