@@ -70,6 +70,7 @@ def test_one_file_and_one_line_for_each_plugin(folder, mapping):
         "positions",
         "program",
     }
-    shared |= {"layouts", "products", "sequence_order", "sequence_pool", "state_tracking"}
+    shared |= {"corruption", "layouts", "products", "sequence_order", "sequence_pool"}
+    shared |= {"state_tracking", "wiring"}
     files = {path.stem for path in (ROOT / "training" / folder).glob("*.py")} - shared
     assert files == set(getattr(module, mapping))
