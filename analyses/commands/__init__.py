@@ -2,7 +2,18 @@
 
 from types import MappingProxyType
 
-from analyses.commands import audit, demo, kappa, planted, project, prune, report, status, train
+from analyses.commands import (
+    audit,
+    bifurcate,
+    demo,
+    kappa,
+    planted,
+    project,
+    prune,
+    report,
+    status,
+    train,
+)
 
 COMMANDS = MappingProxyType(
     {
@@ -12,6 +23,7 @@ COMMANDS = MappingProxyType(
         "status": (status.status, status.EXAMPLES),
         "audit": (audit.audit, audit.EXAMPLES),
         "project": (project.project, project.EXAMPLES),
+        "bifurcate": (bifurcate.bifurcate, bifurcate.EXAMPLES),
         "prune": (prune.prune, prune.EXAMPLES),
         "planted": (planted.planted, planted.EXAMPLES),
         "report": (report.report, report.EXAMPLES),
