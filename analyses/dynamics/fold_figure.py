@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from analyses.figures import PALETTE, canvas, line_style, svg
 
@@ -23,6 +24,10 @@ def fold_drawing(facts: Mapping[str, Any]) -> str:
         axes[0].legend(fontsize=7, loc="lower right")
         axes[1].set(title="with f_r of the query", xlabel="f_r", yscale="log")
         _shapes(axes[2], facts)
+        for each in (axes[0].xaxis, *(axis.yaxis for axis in axes)):
+            each.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            each.set_major_formatter("{x:g}")
+            each.set_minor_formatter(NullFormatter())
         return svg(figure)
 
 
