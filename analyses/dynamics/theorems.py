@@ -279,6 +279,8 @@ def _figure(facts: Mapping[str, Any]) -> str:
                 **line_style(index),
             )
         times.set(xscale="log", ylim=(0, None), xlabel="1 / s", ylabel="t_ICL s", title="time")
+        times.set_xticks((2, 5, 10, 20, 50), ("2", "5", "10", "20", "50"))
+        times.minorticks_off()
         times.legend(fontsize=6.5, loc="upper right", bbox_to_anchor=(1, 0.92))
         bursts.plot(BURSTS, BURSTS, color="0.5", lw=0.8)
         bursts.set(

@@ -108,16 +108,17 @@ def conclude(
     """What the fitted runs' regressions together say, how surely, and where their rollouts end.
 
     parts: what `regression` gave each fitted run, so that other choices of runs cost little.
+    fitted may be empty: then only the runs held out are followed.
     """
-    width = len(field.drawn_kinds) + 1
+    runs, width = [*fitted, *held_out], len(field.drawn_kinds) + 1
     total = np.concatenate(parts).sum(0)[: width + 1, : width + 1]
     theta, problem = solve(total), _problem(field, total, sum(map(len, parts)))
     if theta[:-1].sum() == 0:
         problem = problem or "not identified: no kind's field moves as these runs do"
-        return _result(field, fitted, _none(field), None, None, problem)
+        return _result(field, runs, _none(field), None, None, problem)
     draws = None if problem else bootstrap(parts, width, np.random.default_rng(0))
     judgement = judge(lambda c: theta @ columns(field, c), fitted, held_out, seconds=seconds)
-    return _result(field, fitted, theta, draws, judgement, problem)
+    return _result(field, runs, theta, draws, judgement, problem)
 
 
 def _problem(field: ReducedField, total: np.ndarray, intervals: int) -> str:
