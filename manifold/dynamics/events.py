@@ -65,10 +65,10 @@ def events(
     scores, unanswered = _scores(data, field, states)
     by_name = dict(zip(names, states.T, strict=True))
     series = {**_that_matter(names, states), **{k: scores[k] for k in SCORES if k in scores}}
-    tested = series | {k: scores[k] for k in ("mismatch",) if {k, "IWL"} <= set(scores)}
-    share = level / max(len(tested) + (contenders(by_name) is not None), 1)
+    more = [contenders(by_name) is not None, "ICL" in scores, {"mismatch", "IWL"} <= set(scores)]
+    share = level / max(len(series) + sum(more), 1)
     found: list[Event] = []
-    changes = {name: change_point(steps, values, share) for name, values in tested.items()}
+    changes = {name: change_point(steps, values, share) for name, values in series.items()}
     for name, values in series.items():
         found += _onset(name, changes[name])
         found += _saturation(name, steps, values, changes[name])
@@ -78,8 +78,8 @@ def events(
         reasons = dict.fromkeys(changes[name].reason for name in series)
         unanswered.append("onset: " + "; ".join(list(reasons)[:3]))
     found += _swap(swaps(steps, by_name, share), task, unanswered)
-    found += transience(steps, scores, changes, unanswered)
-    found += overfitting(steps, scores, changes, unanswered)
+    found += transience(steps, scores, share, unanswered)
+    found += overfitting(steps, scores, share, unanswered)
     signs: list[Event] = []
     if field is None:
         unanswered.append("suppression, eigenvalue: no reduced field was given")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from manifold.dynamics.change_point import ChangePoint
+from manifold.dynamics.change_point import change_point
 from manifold.dynamics.event import Event
 
 FALL = 0.1
@@ -18,14 +18,14 @@ FEWEST = 8
 def transience(
     steps: np.ndarray,
     scores: Mapping[str, np.ndarray],
-    changes: Mapping[str, ChangePoint],
+    level: float,
     unanswered: list[str],
 ) -> list[Event]:
     """The ICL score falls from its peak and stays there."""
     if "ICL" not in scores or len(steps) < FEWEST:
         unanswered.append(f"transience: it needs an ICL score at {FEWEST} checkpoints or more")
         return []
-    fall = _fall(steps, scores["ICL"], changes["ICL"])
+    fall = _fall(steps, scores["ICL"], level)
     if fall is None:
         return []
     peak, below, said = fall
@@ -35,7 +35,7 @@ def transience(
 def overfitting(
     steps: np.ndarray,
     scores: Mapping[str, np.ndarray],
-    changes: Mapping[str, ChangePoint],
+    level: float,
     unanswered: list[str],
 ) -> list[Event]:
     """Memory instead of context: IWL rises from the peak of the mismatch accuracy on, which falls.
@@ -47,7 +47,7 @@ def overfitting(
             f"overfitting: it needs accuracies of mismatch and iwl at {FEWEST} checkpoints or more"
         )
         return []
-    fall = _fall(steps, scores["mismatch"], changes["mismatch"])
+    fall = _fall(steps, scores["mismatch"], level)
     if fall is None:
         return []
     peak, below, said = fall
@@ -60,18 +60,20 @@ def overfitting(
     return [_event("overfitting", "IWL over mismatch", steps[below], steps[peak], said)]
 
 
-def _fall(steps: np.ndarray, score: np.ndarray, change: ChangePoint) -> tuple[int, int, str] | None:
+def _fall(steps: np.ndarray, score: np.ndarray, level: float) -> tuple[int, int, str] | None:
     """(peak, where half of the fall is done, in words); None where there is no fall that stays.
 
-    The series must have changed at all, by the test that onsets take; the median of its end lies
-    below the peak by 0.1 and by 4 times the scatter between neighbours.
+    The median of its end lies below the peak by 0.1 and by 4 times the scatter between neighbours,
+    and the series has changed by the test that onsets take, as a whole or from its peak on, half
+    of `level` each: a rise and a fall together are a hump, which a polynomial bends to.
     """
-    if not change.found:
-        return None
     smooth = np.array([np.median(score[max(0, i - 1) : i + 2]) for i in range(len(score))])
     scatter, peak, end = _scatter(score), int(smooth.argmax()), float(np.median(score[-3:]))
     fall = smooth[peak] - end
     if peak >= len(score) - 3 or fall < max(FALL, 4 * scatter):
+        return None
+    parts = (slice(None), slice(peak, None))
+    if not any(change_point(steps[part], score[part], level / 2).found for part in parts):
         return None
     below = peak + int(np.flatnonzero(smooth[peak:] <= end + fall / 2)[0])
     said = (
