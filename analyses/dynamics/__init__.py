@@ -3,11 +3,18 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from analyses.dynamics import branches, folds, rival_heads, winner
+from analyses.dynamics import branches, control, false_alarms, folds, rival_heads, winner
 from analyses.dynamics.base import Study
 
 STUDIES: Mapping[str, Study] = MappingProxyType(
-    {"folds": folds, "branches": branches, "winner": winner, "rival_heads": rival_heads}
+    {
+        "folds": folds,
+        "branches": branches,
+        "winner": winner,
+        "rival_heads": rival_heads,
+        "control": control,
+        "false_alarms": false_alarms,
+    }
 )
 """Name to study, in the order of the page."""
 

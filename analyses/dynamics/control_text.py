@@ -1,0 +1,96 @@
+"""How the study of control reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from analyses.figures import PALETTE, canvas, svg
+
+DASHES = ("-", "--", ":", "-.")
+
+
+def text(facts: Mapping[str, Any]) -> str:
+    s = facts["setting"]
+    intro = (
+        f"Recall from small weights by SGD with decay {s['decay']:g}, {s['seeds']} seeds an arm "
+        f"(2 blocks, 6 common and 5 rare tokens, f_r = 0): f_v is {s['early']:g} up to step "
+        f"{s['fall']:,} and {s['late']:g} from there on. A scan of the reduced field over "
+        "common tokens, burstiness, f_v and decay found no setting in which context comes "
+        "first and goes while the data stay the same: weights answer first wherever both "
+        "can. So here the data change, "
+        "once f_v falls, context is of no more use, and the decay takes what nothing needs."
+    )
+    found = [
+        f"- **{arm}** ({what}): mismatch accuracy {_mean(facts, arm, 'mismatch', s['fall'])} at "
+        f"the change and {_mean(facts, arm, 'mismatch', s['steps'])} at the end; iwl "
+        f"{_mean(facts, arm, 'iwl', s['fall'])} and {_mean(facts, arm, 'iwl', s['steps'])}; "
+        f"context learnt {_when(facts, arm)}; raised live: {_raised(facts, arm)}."
+        for arm, what in facts["arms"].items()
+    ]
+    end = (
+        "Numbers are means over seeds, with the least and the largest in brackets. iwl of chance "
+        f"is {facts['chance']:.2f}; a model that copies either label of two in context "
+        "has a mismatch of 0.5. Every run's curve is in the record.\n\n"
+        "![Mismatch and iwl accuracy of the four arms](dynamics/control.svg)"
+    )
+    return "\n\n".join([intro, "\n".join(found), end])
+
+
+def _values(facts: Mapping[str, Any], arm: str, kind: str, step: int) -> list[float]:
+    """Mean of the three observations up to a step, by seed."""
+    found = []
+    for row in facts["rows"]:
+        if row["arm"] == arm:
+            at = int(np.searchsorted(row["steps"], step, side="right"))
+            found.append(float(np.mean(row["accuracy"][kind][max(0, at - 3) : at])))
+    return found
+
+
+def _mean(facts: Mapping[str, Any], arm: str, kind: str, step: int) -> str:
+    values = _values(facts, arm, kind, step)
+    return f"{np.mean(values):.2f} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def _when(facts: Mapping[str, Any], arm: str) -> str:
+    steps = [row["icl_step"] for row in facts["rows"] if row["arm"] == arm]
+    said = ", ".join("never" if step is None else f"{step:,}" for step in steps)
+    return f"at step {said}" if any(step is not None for step in steps) else "in no seed"
+
+
+def _raised(facts: Mapping[str, Any], arm: str) -> str:
+    counts: dict[str, list[float]] = {}
+    runs = [row for row in facts["rows"] if row["arm"] == arm]
+    for row in runs:
+        for event in row["raised"]:
+            if event["kind"] != "onset":
+                name = event["what"] if event["kind"] == "swap" else event["kind"]
+                counts.setdefault(name, []).append(event["step"])
+    said = [
+        f"{name} in {len(steps)} of {len(runs)} (step {', '.join(f'{at:.0f}' for at in steps)})"
+        for name, steps in sorted(counts.items())
+    ]
+    return "; ".join(said) or "nothing but onsets"
+
+
+def figures(facts: Mapping[str, Any]) -> dict[str, str]:
+    with canvas(2, width=8.0, height=3.2) as (figure, axes):
+        for axis, kind in zip(axes, ("mismatch", "iwl"), strict=True):
+            for index, arm in enumerate(facts["arms"]):
+                for row in facts["rows"]:
+                    if row["arm"] == arm:
+                        first = row["seed"] == 0
+                        axis.plot(
+                            row["steps"],
+                            row["accuracy"][kind],
+                            color=PALETTE[index],
+                            label=arm if first else None,
+                            alpha=1.0 if first else 0.4,
+                            linestyle=DASHES[index],
+                        )
+            axis.axvline(facts["setting"]["fall"], color="0.6", lw=0.8)
+            axis.set(xlabel="step", ylabel=f"accuracy, {kind}", ylim=(0, 1.02))
+        axes[0].legend(fontsize=7)
+        return {"control.svg": svg(figure)}
