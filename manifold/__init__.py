@@ -34,6 +34,7 @@ from manifold.dynamics.phase_diagram import PhaseDiagram, in_context, phase_diag
 from manifold.dynamics.rivalry import RIVALRIES, Circuit, Rivalry
 from manifold.dynamics.rollout import Judgement, Rollout
 from manifold.dynamics.sparse_fit import SparseFit
+from manifold.dynamics.stability import stable_rate
 from manifold.dynamics.structured_fit import StructuredFit
 from manifold.dynamics.suppression import Suppression, burstiness, suppression
 from manifold.dynamics.winner import predict_winner, who_won
@@ -133,6 +134,7 @@ __all__ = [
     "rebuild",
     "reduced_field",
     "remove_gauge",
+    "stable_rate",
     "state_coordinates",
     "suppression",
     "switch_branch",

@@ -116,12 +116,21 @@ class ReducedField:
         weights = [self.population.weights(**query) for query in chosen]
         return -self.basis.raise_index(np.stack([self._gradient(c, w) for w in weights]))
 
+    def hessian(self, c: np.ndarray) -> np.ndarray:
+        """d^2 L / dc^2, (dim, dim); about 2 dim gradients of work."""
+        model, weights = self._model(self.weights)
+        return model.hessian(self._point(c), weights)
+
+    def hessian_product(self, c: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Hessian v, (dim,), without the Hessian; about 3 gradients of work."""
+        model, weights = self._model(self.weights)
+        return model.hessian_product(self._point(c), weights, self._point(v))
+
     def jacobian(self, c: np.ndarray, weight_decay: float = 0.0) -> np.ndarray:
         """d flow / d c, (dim, dim) = -Gram^+ Hessian - lambda; about 2 dim gradients of work."""
-        model, weights = self._model(self.weights)
-        curvature = model.hessian(self._point(c), weights)
         # rows are raised, and the Hessian is symmetric: the transpose has the velocities in columns
-        return -self.basis.raise_index(curvature).T - weight_decay * np.eye(self.dim)
+        raised = -self.basis.raise_index(self.hessian(c)).T
+        return raised - weight_decay * np.eye(self.dim)
 
     def parameter_derivative(self, c: np.ndarray, parameter: str) -> np.ndarray:
         """d flow / d parameter, (dim,), of "f_r" or "f_v" of the query, or "weight_decay"."""

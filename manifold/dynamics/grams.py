@@ -167,6 +167,16 @@ class GramModel:
 
         return self._sum(c, weights, rows)
 
+    def hessian_product(self, c: np.ndarray, weights: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """(d^2 loss / d c^2) v, (dim,), without the Hessian."""
+        along = torch.tensor(v, dtype=torch.float64)
+
+        def product(loss: Tensor, point: Tensor) -> Tensor:
+            (slope,) = torch.autograd.grad(loss, point, create_graph=True)
+            return torch.autograd.grad(slope @ along, point)[0]
+
+        return self._sum(c, weights, product)
+
     def _each(self, c: np.ndarray, what: Callable[[Tensor, _Piece], Tensor]) -> np.ndarray:
         point = torch.tensor(c, dtype=torch.float64)
         with torch.no_grad():
@@ -203,12 +213,12 @@ class GramModel:
             further = (last[:, None, :, None] * carried).sum(2)
             heard = torch.cat([heard, further], 1)
         rows = torch.cat([rows[0], heard.flatten(0, 1)])
-        weights, total = {}, None
+        weights: dict[str, Tensor] = {}
+        total = 0.0 * (c**2).sum()  # of a basis without read-out the loss is flat, not undefined
         for part, matrix in readout.matrices(c):
             matrix = matrix[0, 0].transpose(0, 1).flatten(1)  # logits, (paths, b)
-            side = self._side(part.key, rows, piece, weights).flatten(0, 1)
-            total = matrix @ side if total is None else torch.addmm(total, matrix, side)
-        return total if total is not None else torch.zeros(self.rows, len(piece.target)).double()
+            total = total + matrix @ self._side(part.key, rows, piece, weights).flatten(0, 1)
+        return total.expand(self.rows, len(piece.target))
 
     def _first(self, c: Tensor, piece: _Piece) -> Tensor:
         """Attention of layer 1, (heads, T, T, s): different rows once, then placed."""

@@ -138,3 +138,12 @@ def test_tokens_that_a_basis_tells_apart_are_not_one_class():
     logits, target, weight = reference(field, torch.tensor(c))
     full = cross_entropy(logits, target, reduction="none") @ weight
     assert abs(field.loss(c) - full.item()) < 1e-13
+
+
+def test_a_basis_without_a_read_out_has_a_flat_loss():
+    basis = invariant_basis(RECALL)
+    field = reduced_field(RECALL, coordinates=basis.select(basis.names[:6]))
+    c = a_point(field.dim)
+    assert abs(field.loss(c) - np.log(27)) < 1e-13
+    np.testing.assert_array_equal(field.gradient(c), 0.0)
+    np.testing.assert_array_equal(field.hessian(c), 0.0)
