@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from analyses.dynamics import branches, control, false_alarms, folds, rival_heads, winner
+from analyses.dynamics import (
+    branches,
+    control,
+    false_alarms,
+    fit,
+    folds,
+    rival_heads,
+    theorems,
+    winner,
+)
 from analyses.dynamics.base import Study
 
 STUDIES: Mapping[str, Study] = MappingProxyType(
@@ -14,6 +23,8 @@ STUDIES: Mapping[str, Study] = MappingProxyType(
         "rival_heads": rival_heads,
         "control": control,
         "false_alarms": false_alarms,
+        "fit": fit,
+        "theorems": theorems,
     }
 )
 """Name to study, in the order of the page."""
