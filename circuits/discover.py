@@ -18,7 +18,7 @@ from circuits.circuit import ENOUGH, Circuit, find_circuit, undefined
 from circuits.edge_patching import EdgePatcher, record
 from circuits.graph import graph
 from circuits.learned_mask import learned_mask
-from circuits.pair import MINIMUM_GAP, Pair, pairs
+from circuits.pair import MINIMUM_GAP, pairs
 from training import Run
 
 METHODS = (*attribution.METHODS, "ACDC", "learned mask")
@@ -190,9 +190,3 @@ def exact_seconds(patcher: EdgePatcher) -> float:
     start = time.perf_counter()
     patcher.metric(few)
     return (time.perf_counter() - start) / len(few) * count
-
-
-def describe(pair: Pair) -> str:
-    """The pairs in a few words."""
-    changed = f", changed in: {', '.join(pair.parts)}" if pair.parts else ", one input changed"
-    return f"{len(pair.clean)} pairs of {pair.sequences} sequences{changed}"

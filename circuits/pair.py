@@ -55,6 +55,12 @@ class Pair:
                 "metric, clean answer minus corrupted answer, would be 0 whatever the model does"
             )
 
+    @property
+    def sentence(self) -> str:
+        """What is compared, in a few words."""
+        changed = f"changed in: {', '.join(self.parts)}" if self.parts else "one input changed"
+        return f"{len(self.clean)} pairs of {self.sequences} sequences, {changed}"
+
     def answers(self, batch: Batch) -> np.ndarray:
         """(batch,) what is to be said at `final`."""
         return batch.targets[:, self.final]
@@ -145,13 +151,13 @@ def of_sequences(task: LengthTask, drawn: Batch, count: int, seed: int) -> Pair:
 def _of_blocks(task: BlockList, count: int, seed: int, kind: str | None, part: str | None) -> Pair:
     """Sequences that admit every corruption that is asked for, drawn until there are enough."""
     wanted = task.corruptions if part is None else (part,)
-    size = max(1, count // max(len(wanted), 1))
     for round_ in range(_ROUNDS):
-        clean = task.evaluation(seed, size * 4**round_, kind)
+        clean = task.evaluation(seed, max(count, 8) * 4**round_ // 2, kind)
         corrupt = {name: task.corrupt(clean, seed, name) for name in wanted}
         able = {n: (b.targets != clean.targets).any(1) for n, b in corrupt.items()}
         parts = tuple(name for name in wanted if able[name].mean() >= SELDOM)
         rows = np.flatnonzero(np.all([able[name] for name in parts], axis=0)) if parts else []
+        size = max(1, count // max(len(parts), 1))
         if len(rows) >= size or (round_ == _ROUNDS - 1 and len(rows) > 1):
             break
     else:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from analyses.commands import (
     audit,
     bifurcate,
+    circuits,
     demo,
     kappa,
     ode,
@@ -26,6 +27,7 @@ COMMANDS = MappingProxyType(
         "project": (project.project, project.EXAMPLES),
         "ode": (ode.ode, ode.EXAMPLES),
         "bifurcate": (bifurcate.bifurcate, bifurcate.EXAMPLES),
+        "circuits": (circuits.circuits, circuits.EXAMPLES),
         "prune": (prune.prune, prune.EXAMPLES),
         "planted": (planted.planted, planted.EXAMPLES),
         "report": (report.report, report.EXAMPLES),

@@ -22,7 +22,7 @@ LENGTHS = {
 @pytest.mark.parametrize("task", CASES.values(), ids=CASES)
 def test_every_block_list_task_has_pairs(task):
     pair = pairs(task, 24, 0)
-    assert pair.sequences == max(1, 24 // len(task.corruptions))
+    assert pair.sequences == max(1, 24 // len(pair.parts))
     assert len(pair.clean) == pair.sequences * len(pair.parts)
     assert (pair.answers(pair.clean) != pair.answers(pair.corrupt)).all()
     assert pair.final == pair.clean.tokens.shape[1] - 1
