@@ -120,7 +120,7 @@ def text(facts: Mapping[str, Any]) -> str:
         "guessing, and at least twice what taking out the other's costs. Of the theory's six "
         "coordinates five are named there; the sixth, the read-out through layer 1, is our choice."
     )
-    parts = [asked, "\n".join(f"- {_finding(group)}" for group in groups)]
+    parts = [asked, "\n".join(f"- {_finding(group, facts['guessing'])}" for group in groups)]
     parts.append(_separation(groups))
     parts.append(
         "![Share of winners predicted, by the field, by regression and by the majority, against "
@@ -162,25 +162,30 @@ def text(facts: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _finding(group: Mapping[str, Any]) -> str:
+def _finding(group: Mapping[str, Any], guessing: float) -> str:
     scores = group["scores"]
     wins = scores["wins"]
     head = (
         f"{label(group)}: A wins {wins['A']}, B {wins['B']}, neither {scores['neither']} of "
         f"{scores['runs']}"
     )
+    others = [r for r in group["rows"] if r["trained"] not in NAMES]
+    learnt = sum(row["loss"] < guessing / 2 for row in others)
+    if learnt:
+        head += f" ({learnt} of these learnt it along other coordinates)"
     if "field" not in scores:
         return f"{head}; nothing to score."
     said = f"{head}. The field is right in {share(scores['field'])}"
     if scores["logistic"] is None:
-        return f"{said}; one circuit wins (nearly) always, so nothing is to be predicted."
+        most = share(scores["majority"])
+        return f"{said}, the majority in {most}: too few of the rarer outcome to predict anything."
     best = max(scores["logistic"]["share"], scores["majority"]["share"])
     here = scores["field"]["share"]
     verdict = "better than" if here > best else "no better than" if here < best else "as good as"
     return (
         f"{said}, regression in {share(scores['logistic'])}, on magnitudes in "
         f"{share(scores['magnitudes'])}, the majority in {share(scores['majority'])}: {verdict} "
-        "the best of these."
+        "the best of these by the shares alone."
     )
 
 
