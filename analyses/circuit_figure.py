@@ -55,9 +55,8 @@ def _draw(graph: Graph, edges: Sequence[tuple[Edge, float]], largest: float) -> 
     width, height = 1.5 + 1.35 * len(np.unique(columns)), 1.1 + 0.62 * max(2, most)
     with canvas(width=max(5.0, width), height=height) as (figure, (axis,)):
         for (edge, effect), (source, reader) in zip(edges, ends, strict=True):
-            axis.add_patch(
-                _arrow(places[source], places[reader], _side(edge.reader), effect / largest)
-            )
+            start, end = (*places[source], _half(source)), (*places[reader], _half(reader))
+            axis.add_patch(_arrow(start, end, _side(edge.reader), effect / largest))
         for node, (x, y) in places.items():
             axis.text(
                 x, y, node, ha="center", va="center", fontsize=8, zorder=3,
@@ -111,18 +110,23 @@ def _places(graph: Graph, wanted: set[str]) -> dict[str, tuple[float, float]]:
 
 
 def _arrow(
-    start: tuple[float, float], end: tuple[float, float], side: str, share: float
+    start: tuple[float, float, float], end: tuple[float, float, float], side: str, share: float
 ) -> FancyArrowPatch:
-    """share: of the largest effect, with its sign."""
+    """From box to box, (x, y, half a box's width). share: of the largest effect, with its sign."""
     bend = {"q": -0.12, "k": 0.0, "v": 0.12, "": 0.0}[side]
     if end[0] - start[0] > 1:
         bend += 0.08 if start[1] + end[1] <= 0 else -0.08
     return FancyArrowPatch(
-        (start[0] + 0.32, start[1]), (end[0] - 0.32, end[1]),
+        (start[0] + start[2], start[1]), (end[0] - end[2], end[1]),
         connectionstyle=f"arc3,rad={bend:.2f}", arrowstyle="-|>", mutation_scale=9,
         linewidth=0.7 + 4.3 * abs(share), color=PALETTE[SIDES[side][1]],
         linestyle="--" if share < 0 else "-", alpha=0.85, shrinkA=0, shrinkB=0, zorder=2,
     )  # fmt: skip
+
+
+def _half(node: str) -> float:
+    """Half the width of a node's box, in columns."""
+    return 0.06 + 0.022 * len(node)
 
 
 def _side(reader: str) -> str:
