@@ -55,24 +55,17 @@ def relabel(tokens: np.ndarray, classes: Sequence[TokenClass]) -> np.ndarray:
     in a pair the member that appears first becomes the even one. Two rows lie in one orbit of
     the token group exactly when they come out equal. Fixed tokens stay.
     """
-    out = tokens.copy()
-    rows = np.arange(len(tokens))
+    out, columns = tokens.copy(), np.arange(tokens.shape[1])
     for cls in classes:
         if not cls.size or cls.structure == "fixed":
             continue
-        name = np.full((len(tokens), cls.size // cls.width), -1)
-        flip = np.zeros_like(name)
-        seen = np.zeros(len(tokens), dtype=int)
-        for column in range(tokens.shape[1]):
-            local = tokens[:, column] - cls.start
-            inside = (local >= 0) & (local < cls.size)
-            unit, member = np.divmod(local[inside], cls.width)
-            row = rows[inside]
-            new = name[row, unit] < 0
-            name[row[new], unit[new]] = seen[row[new]]
-            flip[row[new], unit[new]] = member[new]
-            seen[row[new]] += 1
-            out[row, column] = cls.start + cls.width * name[row, unit] + (member ^ flip[row, unit])
+        inside = (tokens >= cls.start) & (tokens < cls.start + cls.size)
+        unit, member = np.divmod(tokens - cls.start, cls.width)
+        unit = np.where(inside, unit, -1)
+        first = (unit[:, :, None] == unit[:, None, :]).argmax(2)  # where its unit appeared first
+        number = np.cumsum(inside & (first == columns), axis=1) - 1
+        name, flip = (np.take_along_axis(x, first, axis=1) for x in (number, member))
+        out[inside] = (cls.start + cls.width * name + (member ^ flip))[inside]
     return out
 
 
