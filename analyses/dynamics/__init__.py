@@ -9,6 +9,8 @@ from analyses.dynamics import (
     false_alarms,
     fit,
     folds,
+    full,
+    hysteresis,
     rival_heads,
     theorems,
     winner,
@@ -17,8 +19,10 @@ from analyses.dynamics.base import Study
 
 STUDIES: Mapping[str, Study] = MappingProxyType(
     {
+        "full": full,
         "folds": folds,
         "branches": branches,
+        "hysteresis": hysteresis,
         "winner": winner,
         "rival_heads": rival_heads,
         "control": control,

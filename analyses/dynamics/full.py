@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,19 @@ from analyses.dynamics.base import Say
 from analyses.dynamics.full_cases import CASES, WHY, Case
 from analyses.dynamics.full_cases import quick as few
 from analyses.dynamics.full_text import figures, text
-from manifold import Basis, ReducedField, effective_matrices, project, reduced_field, remove_gauge
+from manifold import (
+    Basis,
+    ReducedField,
+    effective_matrices,
+    project,
+    reduced_field,
+    remove_gauge,
+    stable_rate,
+)
 from training import AttentionOnly, Run, train_many
 from training.tasks.base import Task
 
-TITLE = "Reduced against full training"
+TITLE: str = "Reduced against full training"
 SOLVED = 0.95
 """Accuracy from which a task counts as solved."""
 SHIFTS = np.linspace(-0.1, 0.1, 101)
@@ -51,8 +59,8 @@ def _case(case: Case, folder: Path, say: Say) -> list[dict[str, Any]]:
     rows = []
     for start, run in zip(case.starts, runs, strict=True):
         row, path = _row(case, start, run, field)
-        if limit is None and case.states:
-            limit = _limit(field, path[:: max(1, len(path) // case.states)])
+        if limit is None:
+            limit = stable_rate(field, path[:: max(1, len(path) // case.states)])
         rows.append({**row, "limit": limit})
         say(f"{case.name}, scale {start[0]:g}: R^2 {row['r2']:.5f}")
     return rows
@@ -124,12 +132,6 @@ def align(
         found.append(r_squared(trained, moved))
     best = int(np.argmax(found))
     return float(SHIFTS[best] * times[-1]), found[best]
-
-
-def _limit(field: ReducedField, states: Sequence[np.ndarray] | np.ndarray) -> float:
-    """The largest stable rate of gradient descent at these states, 2 / (largest curvature)."""
-    curvature = max(float(-np.linalg.eigvals(field.jacobian(c)).real.min()) for c in states)
-    return 2.0 / curvature
 
 
 def _another_sample(folder: Path, say: Say) -> dict[str, float]:

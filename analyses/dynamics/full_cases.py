@@ -31,7 +31,7 @@ class Case:
     """attention_only on one task by SGD, from each of `starts`.
 
     target: least R^2; None where none is asked. states: of the predicted path, evenly spaced, at
-    which its largest curvature is looked for; 0 where a Jacobian is too dear. points: checkpoints
+    which its largest curvature is looked for. points: checkpoints
     after the start, evenly spaced.
     """
 
@@ -90,12 +90,12 @@ CASES = (
     _case("1-hop", starts=(ZERO, SMALL), target=CLOSER),
     _case("2-gram", starts=(ZERO, SMALL), target=CLOSER),
     Case(name="recall, n = 3", task=RECALL_3, starts=(ZERO, SMALL), target=CLOSER),
-    _case("associative recall", "recall, n = 4", target=CLOSER, states=0),
+    _case("associative recall", "recall, n = 4", target=CLOSER),
     _case("indirect object", starts=(ZERO, SMALL), target=CLOSER),
-    _case("indirect object, words", target=CLOSER, steps=3000, states=0),
+    _case("indirect object, words", target=CLOSER, steps=3000),
     _case("2-hop", starts=(ZERO, SMALL, (0.01, 2), (0.01, 3)), target=CLOSE),
     _case("2-hop", "2-hop, 2 layers", layers=2, starts=(ZERO, SMALL)),
-    _case("3-gram", target=CLOSE, states=0),
+    _case("3-gram", target=CLOSE),
     _case("permutation inversion", target=CLOSE),
     _case("conditional retrieval", target=CLOSE, states=25),
     _case("conditional retrieval", "conditional retrieval, rate 1", lr=1.0, steps=1500, states=25),
@@ -108,7 +108,6 @@ CASES = (
         steps=5000,
         starts=(SMALL,),
         target=CLOSE,
-        states=0,
     ),
     _case("relation retrieval"),
 )

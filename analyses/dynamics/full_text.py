@@ -75,8 +75,8 @@ def _rates(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{limit:.2f} (on the manifold; off it curvature may be larger still). At rate "
         f"{slow['rate']:g}, below it, R^2 is {slow['r2']:.4f}; at rate {fast['rate']:g}, above "
         f"it, {fast['r2']:.3f}, to the same time {fast['times'][-1]:.0f}. Accuracy at the end: "
-        f"{slow['accuracy']:.3f} and {fast['accuracy']:.3f}. Where they were computed, the limits "
-        "of all other paths stand in the table."
+        f"{slow['accuracy']:.3f} and {fast['accuracy']:.3f}. The limits of all other paths stand "
+        "in the table."
     ]
 
 

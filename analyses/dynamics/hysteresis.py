@@ -22,11 +22,12 @@ from manifold import (
     evaluate,
     project,
     reduced_field,
+    stable_rate,
 )
 from training import Run, RunConfig, train_many
 from training.checkpoint import read_json
 
-TITLE = "Hysteresis in full matrices"
+TITLE: str = "Hysteresis in full matrices"
 DECAY = 1e-3
 NOISE = 0.01
 """Standard deviation of what is added to every entry of the planted matrices."""
@@ -213,7 +214,7 @@ def _state(field: ReducedField, state: np.ndarray) -> dict[str, Any]:
         "f_v": field.task.f_v,
         "residual": float(np.abs(field.flow(state, DECAY)).max()),
         "leading": float(values.max()),
-        "limit": float(2 / -values.min()),
+        "limit": stable_rate(field, state, DECAY),
         "mismatch": accuracy["mismatch"],
         "iwl": accuracy["iwl"],
         "largest": _largest(field, state),
