@@ -1,6 +1,7 @@
 """What is causally used: circuits by length, node patching, elimination on coordinates."""
 
 from circuits.circuit import Circuit
+from circuits.directions import patch_directions
 from circuits.discover import discover
 from circuits.elimination import Elimination, eliminate
 from circuits.export import edge_table, mib_graph
@@ -24,5 +25,6 @@ __all__ = [
     "length_matrix",
     "mib_graph",
     "pairs",
+    "patch_directions",
     "patch_nodes",
 ]
