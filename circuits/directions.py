@@ -1,4 +1,4 @@
-"""A node in a basis of its own: the principal directions of what clean and corrupted runs differ by.
+"""A node in a basis of its own: principal directions of what clean and corrupted runs differ by.
 
 Where units are not the natural parts, as in recurrent states (theory, section 8: 81 to 94% of their
 units belong to a circuit, and 11 to 27% of their principal directions).
