@@ -14,7 +14,7 @@ an estimate of the fall of the metric when the edge is patched. The gradient is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from circuits.edge_patching import EdgePatcher
 from circuits.graph import Graph
-from training.families.wiring import Node
+from training.families.wiring import Node, Reader
 
 METHODS = ("exact", "attribution", "ig inputs", "ig activations")
 
@@ -50,8 +50,11 @@ class EdgeScores:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row an edge, largest size first; low, high: 95%, normal over clean sequences."""
-        half = 1.96 * self.effects.std(1, ddof=1) / np.sqrt(self.effects.shape[1])
+        """One row an edge, largest size first; low, high: 95%, normal over clean sequences; NaN
+        for a single one."""
+        count = self.effects.shape[1]
+        spread = self.effects.std(1, ddof=1) if count > 1 else np.nan
+        half = 1.96 * spread / np.sqrt(count)
         table = pd.DataFrame(
             {
                 "source": [edge.source for edge in self.graph.edges],
@@ -136,22 +139,22 @@ class _Gradients:
 
         only: of the edges out of this node; the others are 0.
         """
-        patcher, taps = self.patcher, _Leaves(self.graph, self.patcher.corrupt, self.moved, shares)
+        patcher, graph = self.patcher, self.graph
+        readers = [r for r in graph.readers if only is None or only in r.sources]
+        taps = _Leaves(graph, readers, patcher.corrupt, self.moved, shares)
         logits = patcher.family.forward(patcher.params, *patcher.rows, taps)
-        names = [reader.tap for reader in self.graph.readers if reader.tap in taps.leaves]
-        names = list(dict.fromkeys(names))
-        metric = patcher.pair.metric(logits).sum()
+        names, leaves = zip(*taps.leaves.items(), strict=True)
         slopes = torch.autograd.grad(
-            metric, [taps.leaves[name] for name in names], allow_unused=True, materialize_grads=True
+            patcher.pair.metric(logits).sum(), leaves, allow_unused=True, materialize_grads=True
         )
         by_tap = dict(zip(names, slopes, strict=True))
-        found = patcher.clean_metric.new_zeros(len(self.graph.edges), len(patcher.rows[0]))
-        for reader in self.graph.readers:
-            here = Node(name=reader.name, tap=reader.tap, part=reader.part)
-            slope, columns = here.of(by_tap[reader.tap]), self.graph.columns[reader.name]
-            for i, source in enumerate(reader.sources, start=columns.start):
+        found = patcher.clean_metric.new_zeros(len(graph.edges), len(patcher.rows[0]))
+        for reader in readers:
+            slope = by_tap[reader.tap]
+            here = slope if reader.part is None else slope[..., reader.part, :]
+            for i, source in enumerate(reader.sources, start=graph.columns[reader.name].start):
                 if only in (None, source):
-                    found[i] = self._meet(source, slope)
+                    found[i] = self._meet(source, here)
         return found
 
     def _meet(self, source: str, slope: Tensor) -> Tensor:
@@ -166,11 +169,12 @@ class _Leaves:
     def __init__(
         self,
         graph: Graph,
+        readers: Sequence[Reader],
         corrupt: Mapping[str, Tensor],
         moved: Mapping[str, Tensor],
         shares: Mapping[str, float],
     ) -> None:
-        self.read = {reader.tap for reader in graph.readers}
+        self.read = {reader.tap for reader in readers}
         self.corrupt, self.moved, self.shares = corrupt, moved, shares
         self.writers: dict[str, list[Node]] = {}
         for node in graph.nodes:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from circuits.edge_patching import EdgePatcher
+from circuits.pair import MINIMUM_GAP
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Of edges kept, as the MIB benchmark takes them."""
@@ -32,7 +33,11 @@ class Faithfulness:
 
 
 def faithfulness(patcher: EdgePatcher, kept: np.ndarray, seed: int = 0) -> Faithfulness:
-    """Of each mask of `kept` (K, E). NaN where clean and corrupted runs do not differ."""
+    """Of each mask of `kept` (K, E).
+
+    NaN where the metric falls by less than MINIMUM_GAP from the clean run to the corrupted one: a
+    share of next to nothing means nothing.
+    """
     pair = patcher.pair
     reached = pair.by_sequence(patcher.metric(~np.asarray(kept, dtype=bool)))
     clean, corrupt = map(pair.by_sequence, (patcher.clean_metric, patcher.corrupt_metric))
@@ -42,6 +47,8 @@ def faithfulness(patcher: EdgePatcher, kept: np.ndarray, seed: int = 0) -> Faith
         gaps = (clean - corrupt)[rows].mean(-1)
         draws = ((reached - corrupt)[:, rows].mean(-1)) / gaps
     low, high = np.percentile(draws, [2.5, 97.5], axis=1)
+    if patcher.gap < MINIMUM_GAP:
+        value, low, high = (np.full(len(value), np.nan) for _ in range(3))
     return Faithfulness(value=value, low=low, high=high)
 
 
