@@ -98,7 +98,9 @@ def circuits(
 
 def _text(one: dict[str, Any]) -> str:
     """One circuit: the sentence, and its edges, strongest first."""
-    lines = [f"Step {one['step']}, {one['pairs']}: {one['sentence']}", f"  {one['note']}"]
+    lines = [f"Step {one['step']}, {one['pairs']}: {one['sentence']}"]
+    if one["defined"]:  # else the sentence has the note
+        lines.append(f"  {one['note']}")
     edges = sorted(one["edges"], key=lambda edge: -abs(edge["effect"]))
     if edges:
         width = max(len(edge["edge"]) for edge in edges)
