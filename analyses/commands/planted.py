@@ -73,16 +73,17 @@ def _text(recovery: Recovery) -> str:
     record = _record(recovery)
     first = record["methods"][0]
     lines = [
-        f"{first['models']} models with a circuit, {first['controls']} without; an edge is found "
-        f"from {record['level']:.0%} of the gap on",
+        f"{first['models']} models with a circuit, {first['controls']} without (of which "
+        f"{first['controls_with_gap']} have a gap by chance); an edge is found from "
+        f"{record['level']:.0%} of the gap on",
         "",
-        f"{'method':<16} auroc (95%)             lowest  size error  missed  wrong  false findings",
+        f"{'method':<16} auroc (95%)               lowest  size error  missed  wrong  false found",
     ]
     for m in record["methods"]:
         interval = f"{m['auroc']:.4f} ({m['auroc_low']:.4f} to {m['auroc_high']:.4f})"
         lines.append(
-            f"{m['method']:<16} {interval:<23} {m['auroc_lowest']:.4f} {m['size_error']:>11.3f}"
-            f" {m['missed']:>7} {m['wrong']:>6} {m['false_findings']:>15}"
+            f"{m['method']:<16} {interval:<25} {m['auroc_lowest']:.4f} {m['size_error']:>11.3f}"
+            f" {m['missed']:>7} {m['wrong']:>6} {m['false_findings']:>12}"
         )
     lines += [
         f"ranked by how much the source differs alone: {record['baseline']['auroc']:.4f}; chance: "

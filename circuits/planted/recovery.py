@@ -53,8 +53,9 @@ class Recovery:
 
     def methods(self) -> list[dict[str, Any]]:
         """A record a method: method, models, auroc with its 95% bootstrap over models, the lowest,
-        size_error, missed and wrong (edges of planted models), controls, false_findings (edges
-        found in controls), false_models."""
+        size_error, missed and wrong (edges of planted models), controls, controls_with_gap (those
+        whose answers lie MINIMUM_GAP apart by chance, so that edges are tested at all),
+        false_findings (edges found in controls), false_models."""
         return [self._method(name, own) for name, own in self.table.groupby("method", sort=False)]
 
     def constructions(self) -> pd.DataFrame:
@@ -91,6 +92,7 @@ class Recovery:
             "missed": int((planted.true - planted.right).sum()),
             "wrong": int((planted.found - planted.right).sum()),
             "controls": len(controls),
+            "controls_with_gap": int((controls.gap >= MINIMUM_GAP).sum()),
             "false_findings": int(controls.found.sum()),
             "false_models": int((controls.found > 0).sum()),
         }

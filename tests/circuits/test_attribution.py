@@ -80,6 +80,8 @@ def test_ig_activations_sums_to_patching_each_node(case):
         errors.append(np.abs(sums - patched).max(1))
     assert errors[-1].max() < 0.005 * np.abs(patched).max()
     curved = errors[-1] > 1e-10
+    if not curved.any():  # Dense-SSM is linear in every node
+        return
     found = orders([each[curved] for each in errors])
     assert np.median(found) == pytest.approx(2, abs=0.02)
     assert (found > 1.5).all()  # not all are smooth enough for the limit: Mamba's norm of mixer 0
