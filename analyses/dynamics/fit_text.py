@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from analyses.claim import Claim, Comparison
+from analyses.dynamics.share import wilson
 from analyses.figures import canvas, line_style, svg
 from manifold.dynamics.rollout import FAR
 
@@ -103,20 +104,23 @@ def _coverage(facts: Mapping[str, Any]) -> str:
     truth = facts["truth"]
 
     def held(fits: Sequence[Mapping[str, Any]]) -> str:
-        inside = {
-            kind: sum(
-                fit["values"][kind]["low"] <= weight <= fit["values"][kind]["high"] for fit in fits
-            )
-            for kind, weight in truth.items()
-        }
-        return ", ".join(f"{count} {kind}" for kind, count in inside.items()) + f" of {len(fits)}"
+        said = []
+        for kind, weight in truth.items():
+            found = [fit["values"][kind] for fit in fits]
+            inside = sum(one["low"] <= weight <= one["high"] for one in found)
+            width = float(np.mean([one["high"] - one["low"] for one in found]))
+            said.append(f"{inside} {kind} (mean width {width:.3f})")
+        least = wilson(len(fits), len(fits))["low"]
+        return ", ".join(said) + f" of {len(fits)}, where all would show {least:.2f} or more"
 
     each = "; ".join(f"{name}: {held(one['singles'])}" for name, one in _sets(facts))
     return (
         "**Do the intervals hold the truth?** Of fits to one run, 95% intervals of the weights "
         f"that do: {each}. Those share one sample of the field, so that they err together; SGD "
         f"runs each fitted with a sample of its own: {held(facts['own'])}. In four coordinates "
-        "full models are another equation than the one fitted, which no interval knows of."
+        "full models follow another equation than the one fitted, so that the weights are wrong, "
+        "the error of the rollout says so, and only the width of the intervals lets them hold the "
+        "truth: give the full basis."
     )
 
 
