@@ -91,6 +91,6 @@ def figures(facts: Mapping[str, Any]) -> dict[str, str]:
                             linestyle=DASHES[index],
                         )
             axis.axvline(facts["setting"]["fall"], color="0.6", lw=0.8)
-            axis.set(xlabel="step", ylabel=f"accuracy, {kind}", ylim=(0, 1.02))
-        axes[0].legend(fontsize=7)
+            axis.set(xlabel="step", ylabel=f"accuracy, {kind}", ylim=(-0.02, 1.02))
+        axes[1].legend(fontsize=7, loc="center right", bbox_to_anchor=(1.0, 0.72))
         return {"control.svg": svg(figure)}

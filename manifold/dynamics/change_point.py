@@ -1,6 +1,7 @@
 """When a series along training changes: a step or a kink in log step, against a smooth trend.
 
-No change is a polynomial in log step with AR(1) noise. A change adds one shape to it: `logistic`
+No change is a polynomial in log step with noise that remembers, from checkpoint to checkpoint or in
+time (`change_noise`). A change adds one shape to it: `logistic`
 (a level left for another) or `hinge` (a slope left for another). It is announced where
 
 - it would be that strong in at most `level` of simulated series that have no change, with the
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manifold.dynamics.change_shapes import ROUNDING, chance, fit_change
+from manifold.dynamics.change_shapes import ROUNDING, Fit, chance, fit_change
 
 FEWEST = 8
 """Points below which a step, its place, its width and the noise cannot be told apart."""
@@ -32,8 +33,9 @@ class ChangePoint:
     in steps. size: height of the step, or what the kink adds by the end; in units of the series.
     width: of the logistic, in log step (its middle half takes 2.2 widths); 0 for a hinge.
     evidence: BIC of the best curve without change less BIC of the change; positive speaks for it.
-    p: share of series without change in which a change would be as strong; NaN, since it is not
-    asked, where a smooth curve explains the series as well. reason: in words.
+    p: share of series without change in which a change would be as strong, where it is above the
+    level perhaps more; NaN, since it is not asked, where a smooth curve explains the series as
+    well. reason: in words.
     All but `found` and `reason` are NaN and shape is "" where nothing could be fitted.
     """
 
@@ -74,7 +76,7 @@ def change_point(
     if fit is None:
         return ChangePoint(found=False, reason="the series is a smooth curve to rounding")
     smooth = fit.evidence <= 0
-    p = np.nan if smooth else max(chance(tuple(x), m, fit.gain) for m in fit.memories)
+    p = np.nan if smooth else _chance(tuple(x), fit, level)
     found = bool(p <= level)
     low, high, step = (float(np.exp(at) - first_gap) for at in (fit.low, fit.high, fit.at))
     if found:
@@ -82,7 +84,7 @@ def change_point(
     elif smooth:
         reason = f"a smooth curve explains it as well (BIC {fit.evidence:.1f})"
     else:
-        reason = f"series without change look like it ({p:.2g} of them, level {level:.2g})"
+        reason = f"series without change look like it ({p:.2g} of them or more, level {level:.2g})"
     return ChangePoint(
         found=found,
         reason=reason,
@@ -95,6 +97,16 @@ def change_point(
         evidence=fit.evidence,
         p=p,
     )
+
+
+def _chance(x: tuple[float, ...], fit: Fit, level: float) -> float:
+    """The largest over plausible noises; the first that is above the level decides."""
+    largest = 0.0
+    for noise in fit.plausible:
+        largest = max(largest, chance(x, noise, fit.gain))
+        if largest > level:
+            break
+    return largest
 
 
 def _checked(steps, values, level: float) -> tuple[np.ndarray, np.ndarray]:

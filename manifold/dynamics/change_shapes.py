@@ -1,4 +1,4 @@
-"""The shapes that a change can have, fitted beside a smooth trend with AR(1) noise."""
+"""The shapes that a change can have, fitted beside a smooth trend with noise that remembers."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import expit
 from scipy.stats import f as f_distribution
+
+from manifold.dynamics.change_noise import log_determinant, noises, nulls, whiten
 
 SHORT = 20
 """Below so many points the trend is a line, from there on a parabola."""
 DRAWS = 399
 """Simulated series without change."""
+FIRST, COMMON = 39, 10
+"""Where so many of the first draws are as strong, a quarter of all are, and no more are made."""
 TAIL = 0.1
 """The share of the simulated series that the tail is fitted on."""
 SMOOTHEST = 5
 """Degree of the polynomials that a change has to beat."""
-MEMORY = (0.0, 0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.97)
-"""AR(1) coefficients tried, from checkpoint to checkpoint."""
 PLAUSIBLE = 6.0
-"""Deviance above the best memory's up to which a memory is held possible: of the possible ones the
+"""Deviance above the best noise's up to which a noise is held possible: of the possible ones the
 least favourable counts, since memory is underestimated in short series."""
+AKAIKE = 2.0
+"""By how much one parameter more must lower the deviance."""
 PLACES, FINER = 60, 33
 """Places tried along the log axis, and then within two of their cells around the best."""
 ROUNDING = 1e-9
@@ -32,8 +37,8 @@ ROUNDING = 1e-9
 class Fit:
     """The best change: where it is on the log axis, and how much better than the trend alone.
 
-    gain: twice the log likelihood ratio to the trend; memories: AR(1)
-    coefficients under which the trend alone is plausible.
+    gain: twice the log likelihood ratio to the trend; plausible: which of `nulls` explain the
+    series beside the trend alone, the best first.
     """
 
     shape: str
@@ -44,18 +49,19 @@ class Fit:
     size: float
     gain: float
     evidence: float
-    memories: tuple[float, ...]
+    plausible: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Shapes:
-    """Every change that is tried: place and width (K,), and under every memory its curve."""
+    """Every change that is tried: place and width (K,), and under every noise its curve."""
 
     at: np.ndarray
     width: np.ndarray
-    trends: tuple[np.ndarray, ...]  # for each memory, (n, degree + 1), orthonormal
-    sides: tuple[np.ndarray, ...]  # for each memory, (K, n)
-    logdet: np.ndarray  # (memories,)
+    kept: np.ndarray  # (noises, n - 1)
+    trends: tuple[np.ndarray, ...]  # for each noise, (n, degree + 1), orthonormal
+    sides: tuple[np.ndarray, ...]  # for each noise, (K, n)
+    logdet: np.ndarray  # (noises,)
 
 
 @lru_cache(maxsize=8)
@@ -68,13 +74,14 @@ def _shapes(x: tuple[float, ...]) -> _Shapes:
     places = np.linspace(*ends, PLACES)
     tried = _curves(grid, places, span / 2 ** np.arange(3.5, 8.0, 0.75), kinks=True)
     trend = _polynomial(grid, _degree(n))
-    pairs = [_sides(trend, tried.curves, memory) for memory in MEMORY]
+    pairs = [_sides(trend, tried.curves, kept) for kept in noises(x)]
     return _Shapes(
         at=tried.at,
         width=tried.width,
+        kept=noises(x),
         trends=tuple(base for base, _ in pairs),
         sides=tuple(side for _, side in pairs),
-        logdet=-np.log(1 - np.array(MEMORY) ** 2),
+        logdet=log_determinant(noises(x)),
     )
 
 
@@ -88,31 +95,23 @@ def _polynomial(x: np.ndarray, degree: int) -> np.ndarray:
     return np.linalg.qr(np.polynomial.legendre.legvander(scaled, degree))[0]
 
 
-def _whiten(rows: np.ndarray, memory: float) -> np.ndarray:
-    """Rows (.., n) of AR(1) noise to white noise: y_i - memory y_(i - 1), the first rescaled."""
-    out = rows.copy()
-    out[..., 1:] -= memory * rows[..., :-1]
-    out[..., 0] *= np.sqrt(1 - memory**2)
-    return out
-
-
 def _deviance(rest: np.ndarray, logdet: float, n: int) -> np.ndarray:
     """-2 log likelihood up to a constant, variance profiled out."""
     return n * np.log(np.maximum(rest, n * ROUNDING**2) / n) + logdet
 
 
 def _rests(shapes: _Shapes, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For series (B, n): what the trend leaves (memories, B), and each shape (memories, B, K).
+    """For series (B, n): what the trend leaves (noises, B), and each shape (noises, B, K).
 
     Sums of squares times det^(1 / n), whose n log(.. / n) is the deviance: only the least of them
     need a logarithm.
     """
     n, alone, shaped = y.shape[1], [], []
-    for index, memory in enumerate(MEMORY):
-        white, base = _whiten(y, memory), shapes.trends[index]
+    for index, kept in enumerate(shapes.kept):
+        white, base = whiten(y, kept), shapes.trends[index].astype(y.dtype, copy=False)
         white = white - (white @ base) @ base.T
         total, scale = (white**2).sum(1), float(np.exp(shapes.logdet[index] / n))
-        along = white @ shapes.sides[index].T
+        along = white @ shapes.sides[index].astype(y.dtype, copy=False).T
         np.subtract(total[:, None], np.square(along, out=along), out=along)
         floor = n * ROUNDING**2
         alone.append(scale * np.maximum(total, floor))
@@ -128,18 +127,18 @@ def fit_change(x: tuple[float, ...], y: np.ndarray) -> Fit | None:
     trend, shaped = (rows[:, 0] for rows in _rests(shapes, y[None]))
     alone, least = n * np.log(trend / n), n * np.log(shaped.min(0) / n)
     best = int(least.argmin())
-    memory = MEMORY[int(shaped[:, best].argmin())]
+    kept = shapes.kept[int(shaped[:, best].argmin())]
     logistic = bool(shapes.width[best] > 0)
     near = _near(grid, shapes, best)
-    finer = _least(grid, near.curves, y, memory)
+    finer = _least(grid, near.curves, y, kept)
     best, deviance = int(finer.argmin()), float(min(finer.min(), least.min()))
     count = _degree(n) + 1 + (3 if logistic else 2)
     free = max(n - count - 2, 1)
     allowed = deviance + n * np.log1p(f_distribution.ppf(0.95, 1, free) / free)
     close = np.concatenate([shapes.at[least <= allowed], near.at[finer <= allowed]])
     design = np.column_stack([_polynomial(grid, _degree(n)), near.curves[best]])
-    white = _whiten(design.T, memory).T
-    size = float(np.linalg.lstsq(white, _whiten(y[None], memory)[0], rcond=None)[0][-1])
+    white = whiten(design.T, kept).T
+    size = float(np.linalg.lstsq(white, whiten(y[None], kept)[0], rcond=None)[0][-1])
     smooth = min(
         _smooth_deviance(x, y, degree) + _penalty(degree + 1, n)
         for degree in range(min(SMOOTHEST, n - 4) + 1)
@@ -154,10 +153,36 @@ def fit_change(x: tuple[float, ...], y: np.ndarray) -> Fit | None:
         size=size,
         gain=float(alone.min() - least.min()),
         evidence=float(smooth - deviance - _penalty(count, n)),
-        memories=tuple(
-            m for m, fit in zip(MEMORY, alone, strict=True) if fit <= alone.min() + PLAUSIBLE
-        ),
+        plausible=_plausible(x, y, alone),
     )
+
+
+def _plausible(x: tuple[float, ...], y: np.ndarray, alone: np.ndarray) -> tuple[int, ...]:
+    """Which of `nulls`, from the trend's deviances `alone` under those that are of `noises`.
+
+    A share of white noise is one parameter more: it counts where it lowers the deviance by 2."""
+    n, deviances = len(x), list(alone)
+    for inverse, base, logdet in _trends(x):
+        white = inverse @ y
+        rest = np.sum((white - base @ (base.T @ white)) ** 2)
+        deviances.append(float(_deviance(rest, logdet, n)))
+    if min(deviances[len(alone) :], default=np.inf) > alone.min() - AKAIKE:
+        deviances = list(alone)
+    least = min(deviances) + PLAUSIBLE
+    return tuple(int(i) for i in np.argsort(deviances) if deviances[i] <= least)
+
+
+@lru_cache(maxsize=4)
+def _trends(x: tuple[float, ...]) -> tuple[tuple[np.ndarray, np.ndarray, float], ...]:
+    """Of each of `nulls` that is not of `noises`: what makes it white (n, n), the trend then,
+    orthonormal (n, degree + 1), and the covariance's log determinant."""
+    trend, found = _polynomial(np.array(x), _degree(len(x))), []
+    for null in nulls(x)[len(noises(x)) :]:
+        root = null.root()
+        inverse = solve_triangular(root, np.eye(len(x)), lower=True)
+        base = np.linalg.qr(inverse @ trend)[0]
+        found.append((inverse, base, 2 * float(np.log(np.diag(root)).sum())))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -188,19 +213,19 @@ def _near(x: np.ndarray, shapes: _Shapes, best: int) -> _Curves:
     return _curves(x, places, widths, kinks=not width)
 
 
-def _least(x: np.ndarray, curves: np.ndarray, y: np.ndarray, memory: float) -> np.ndarray:
-    """Deviance of trend and curve, (K,), at one memory."""
-    base, side = _sides(_polynomial(x, _degree(len(x))), curves, memory)
-    white = _whiten(y[None], memory)[0]
+def _least(x: np.ndarray, curves: np.ndarray, y: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Deviance of trend and curve, (K,), under one noise."""
+    base, side = _sides(_polynomial(x, _degree(len(x))), curves, kept)
+    white = whiten(y[None], kept)[0]
     rest = np.sum((white - base @ (base.T @ white)) ** 2) - (side @ white) ** 2
-    return _deviance(rest, -np.log(1 - memory**2), len(x))
+    return _deviance(rest, float(log_determinant(kept)), len(x))
 
 
-def _sides(trend: np.ndarray, curves: np.ndarray, memory: float):
-    """Under a memory: the trend (n, degree + 1), orthonormal; curves (K, n) orthogonal to it and
+def _sides(trend: np.ndarray, curves: np.ndarray, kept: np.ndarray):
+    """Under a noise: the trend (n, degree + 1), orthonormal; curves (K, n) orthogonal to it and
     of length 1, or 0 where the trend has them."""
-    base = np.linalg.qr(_whiten(trend.T, memory).T)[0]
-    side = _whiten(curves, memory)
+    base = np.linalg.qr(whiten(trend.T, kept).T)[0]
+    side = whiten(curves, kept)
     length = np.linalg.norm(side, axis=1)
     for _ in range(2):
         side = side - (side @ base) @ base.T
@@ -216,20 +241,20 @@ def _rest(x: np.ndarray, y: np.ndarray, degree: int) -> float:
 
 
 def _smooth_deviance(x: tuple[float, ...], y: np.ndarray, degree: int) -> float:
-    """Least over memories, of a polynomial."""
+    """Least over noises, of a polynomial."""
     found = []
-    for memory, base in zip(MEMORY, _whitened_polynomials(x, degree), strict=True):
-        white = _whiten(y[None], memory)[0]
+    for kept, base in zip(noises(x), _whitened_polynomials(x, degree), strict=True):
+        white = whiten(y[None], kept)[0]
         rest = np.sum((white - base @ (base.T @ white)) ** 2)
-        found.append(float(_deviance(rest, -np.log(1 - memory**2), len(x))))
+        found.append(float(_deviance(rest, float(log_determinant(kept)), len(x))))
     return min(found)
 
 
 @lru_cache(maxsize=64)
 def _whitened_polynomials(x: tuple[float, ...], degree: int) -> tuple[np.ndarray, ...]:
-    """For each memory, (n, degree + 1), orthonormal."""
+    """For each noise, (n, degree + 1), orthonormal."""
     design = _polynomial(np.array(x), degree)
-    return tuple(np.linalg.qr(_whiten(design.T, memory).T)[0] for memory in MEMORY)
+    return tuple(np.linalg.qr(whiten(design.T, kept).T)[0] for kept in noises(x))
 
 
 def _penalty(curve: int, n: int) -> float:
@@ -238,14 +263,17 @@ def _penalty(curve: int, n: int) -> float:
     return k * np.log(n) * n / max(n - k - 1, 1)
 
 
-def chance(x: tuple[float, ...], memory: float, gain: float) -> float:
-    """Share of series without change with at least this gain.
+def chance(x: tuple[float, ...], noise: int, gain: float) -> float:
+    """Share of series without change, of that one of `nulls`, with at least this gain.
 
     (1 + r) / (1 + draws), and among the largest tenth of the draws TAIL exp(-(gain - g) / s), g
     where that tenth begins and s its mean excess: gains are log likelihood ratios, whose tail is
     exponential, and levels shared by many series and looks lie below 1 / draws.
     """
-    nulls = _null(x, memory)
+    first = int(np.sum(_null(x, noise, 0, FIRST) >= gain))
+    if first >= COMMON:
+        return (1 + first) / (1 + FIRST)
+    nulls = np.concatenate([_null(x, noise, 0, FIRST), _null(x, noise, FIRST, DRAWS)])
     begins = float(np.quantile(nulls, 1 - TAIL))
     if gain > begins:
         excess = float((nulls[nulls > begins] - begins).mean())
@@ -253,15 +281,10 @@ def chance(x: tuple[float, ...], memory: float, gain: float) -> float:
     return float((1 + np.sum(nulls >= gain)) / (1 + len(nulls)))
 
 
-@lru_cache(maxsize=64)
-def _null(x: tuple[float, ...], memory: float) -> np.ndarray:
-    """Gains of simulated AR(1) noise: they depend neither on the trend's coefficients nor on the
-    noise's variance, only on its memory and the checkpoints."""
-    rng, n = np.random.default_rng(0), len(x)
-    shocks = rng.normal(size=(DRAWS, n))
-    noise = shocks.copy()
-    noise[:, 0] /= np.sqrt(1 - memory**2)
-    for i in range(1, n):
-        noise[:, i] += memory * noise[:, i - 1]
-    trend, shaped = _rests(_shapes(x), noise)
+@lru_cache(maxsize=128)
+def _null(x: tuple[float, ...], noise: int, start: int, stop: int) -> np.ndarray:
+    """Gains of simulated noise, in single precision: they depend neither on the trend's
+    coefficients nor on the noise's variance, only on its memory and the checkpoints."""
+    n, drawn = len(x), nulls(x)[noise].drawn(np.random.default_rng(0), DRAWS)[start:stop]
+    trend, shaped = _rests(_shapes(x), drawn.astype(np.float32))
     return n * np.log(trend.min(0) / shaped.min((0, 2)))

@@ -20,9 +20,9 @@ from manifold.dynamics.change_point import FEWEST
 from manifold.dynamics.event import Event
 from manifold.dynamics.events import events
 from training.families.base import Family
-from training.tasks.base import Batch, Task
+from training.tasks.base import IGNORE, Batch, Task
 
-GROWTH = 1.25
+GROWTH = 1.5
 """Events are looked for each time there are so many times the observations of the last look."""
 LIVE = ("onset", "swap", "transience", "overfitting")
 """Kinds that are raised live: what has saturated is only known at the end."""
@@ -42,7 +42,7 @@ class Monitor:
     sequences: held-out ones of each kind for the network's accuracies, without which no score is
     watched; 0 for none. level: the rate of false alarms over the whole run, all looks and all
     series together: the k-th look is taken at level / (k (k + 1)), and looks come each time the
-    observations have grown by a quarter. basis: another than the exact commutant. read: from a
+    observations have grown by half. basis: another than the exact commutant. read: from a
     stranger's `params`, of any type, to the family's names and tensors; frozen ones may be
     missing. An nn.Module whose parameters have the family's names needs none.
 
@@ -186,8 +186,11 @@ class Monitor:
         tokens, positions = (
             torch.from_numpy(np.array(side)).to(device) for side in (batch.tokens, batch.positions)
         )
+        family: Any = self.family
+        last = hasattr(family, "forward_last") and bool((batch.targets[:, :-1] == IGNORE).all())
+        forward = family.forward_last if last else family.forward
         with torch.no_grad():
-            logits = self.family.forward(weights, tokens, positions)
+            logits = forward(weights, tokens, positions)
         _, accuracy = score(self.task, logits.cpu(), batch)
         return [float(accuracy.get(kind, np.nan)) for kind in self.task.kinds]
 

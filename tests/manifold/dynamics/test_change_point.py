@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from manifold.dynamics import change_shapes
+from manifold.dynamics import change_noise, change_shapes
 from manifold.dynamics.change_point import change_point
 
 STEPS = np.unique(np.geomspace(1, 5000, 80).round())
@@ -49,6 +49,59 @@ def test_false_alarms_are_at_most_the_level(name, steps):
     rng = np.random.default_rng(1)
     found = sum(change_point(steps, unchanged(name, rng, steps)).found for _ in range(SERIES))
     assert found <= ALLOWED
+
+
+LOG = np.append(0.0, np.unique(np.geomspace(1, 1850, 90).round()))
+"""As `false_alarms` in analyses takes them."""
+
+
+def relaxing(rng, steps, tau):
+    """Ornstein-Uhlenbeck noise in time, from its stationary law."""
+    values = rng.normal(size=len(steps))
+    for i in range(1, len(steps)):
+        kept = np.exp(-(steps[i] - steps[i - 1]) / tau)
+        values[i] = kept * values[i - 1] + np.sqrt(1 - kept**2) * values[i]
+    return values
+
+
+def test_noise_that_relaxes_in_time_is_seldom_a_change():
+    """At most the level of 40, where noise by checkpoints alone finds a third (66 of 200)."""
+    rng = np.random.default_rng(9)
+    found = sum(change_point(LOG, relaxing(rng, LOG, 500.0)).found for _ in range(40))
+    assert found <= 2
+
+
+def test_without_relaxation_in_time_it_would_be_one(monkeypatch):
+    monkeypatch.setattr(change_noise, "TIMES", 0)
+    for cached in (change_noise.noises, change_noise.nulls, *CACHES):
+        cached.cache_clear()
+    rng = np.random.default_rng(9)
+    found = sum(change_point(LOG, relaxing(rng, LOG, 500.0)).found for _ in range(40))
+    for cached in (change_noise.noises, change_noise.nulls, *CACHES):
+        cached.cache_clear()
+    assert found > 8
+
+
+def test_a_null_is_drawn_from_its_covariance_and_whitened_by_it():
+    """Moments of 20,000 draws within 6 standard errors; `whiten` is the root's inverse."""
+    x = tuple(np.log(LOG[:12] + 1))
+    for null in change_noise.nulls(x):
+        root = null.root()
+        draws = null.drawn(np.random.default_rng(10), 20_000)
+        np.testing.assert_allclose(draws.T @ draws / 20_000, root @ root.T, atol=6 * 2**0.5 / 141)
+        if not null.white:
+            white = change_noise.whiten(root.T, null.kept).T
+            np.testing.assert_allclose(white, np.eye(12), atol=1e-6)
+            logdet = float(change_noise.log_determinant(null.kept))
+            assert logdet == pytest.approx(2 * np.log(np.diag(root)).sum(), abs=1e-6)
+
+
+CACHES = (
+    change_shapes._shapes,
+    change_shapes._trends,
+    change_shapes._null,
+    change_shapes._whitened_polynomials,
+)
 
 
 def test_few_false_alarms_quickly():
