@@ -27,10 +27,12 @@ def text(facts: Mapping[str, Any]) -> str:
         f"{first['rate']:g}, batch 256, weight decay {first['decay']:g}) to time "
         f"{first['rate'] * first['steps']:.0f}. Accuracies are the trained matrices' own, on "
         "held-out mismatch queries (the context must win) and iwl queries (only the weights can "
-        "answer).",
+        "answer). f_v of the sizes other than the theory's were chosen from the states that the "
+        "field has there, before any training.",
         *(_setting(name, setting) for name, setting in facts.items()),
         _rest_table(facts),
         _run_table(facts),
+        "Marks: trained matrices, each seed; lines: the reduced flow from the same start.",
         "![Accuracy on mismatch along training from both states, and at lower f_v]"
         "(dynamics/hysteresis.svg)",
     ]
