@@ -96,6 +96,7 @@ def _row(
         "r2": r_squared(trained, foreseen),
         "shift": shift,
         "r2_aligned": aligned,
+        "speed": float(np.linalg.norm(field.flow(trained[0]))),
         "times": times,
         "errors": errors,
         "losses": measured["validation_loss"].to_numpy(),

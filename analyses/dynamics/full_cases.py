@@ -9,6 +9,7 @@ from analyses.manifold_runs import FROM_ZERO
 from training import RunConfig
 
 STUDY = "full"
+BY_RATE = "conditional retrieval, rate "
 ZERO, SMALL = (0.0, 0), (0.01, 1)
 """(scale of the initial weights, seed of weights and batches)."""
 CLOSE, CLOSER = 0.995, 0.999
@@ -93,12 +94,17 @@ CASES = (
     _case("associative recall", "recall, n = 4", target=CLOSER),
     _case("indirect object", starts=(ZERO, SMALL), target=CLOSER),
     _case("indirect object, words", target=CLOSER, steps=3000),
+    _case("indirect object, words", "words, batch 1,024", batch=1024, steps=3000),
+    _case("indirect object, words", "words, rate 0.2", lr=0.2, steps=15_000),
     _case("2-hop", starts=(ZERO, SMALL, (0.01, 2), (0.01, 3)), target=CLOSE),
     _case("2-hop", "2-hop, 2 layers", layers=2, starts=(ZERO, SMALL)),
     _case("3-gram", target=CLOSE),
-    _case("permutation inversion", target=CLOSE),
-    _case("conditional retrieval", target=CLOSE, states=25),
-    _case("conditional retrieval", "conditional retrieval, rate 1", lr=1.0, steps=1500, states=25),
+    _case("permutation inversion", target=CLOSE, starts=(ZERO, SMALL, (0.1, 1))),
+    _case("conditional retrieval", target=CLOSE, states=100),
+    *(
+        _case("conditional retrieval", f"{BY_RATE}{rate:g}", lr=rate, steps=steps, points=points)
+        for rate, steps, points in ((1.0, 1500, 100), (10.0, 150, 50), (50.0, 30, 30))
+    ),
     _case("1-hop", "1-hop, 2 heads", heads=2, starts=(SMALL,), target=CLOSER),
     _case(
         "conditional retrieval",

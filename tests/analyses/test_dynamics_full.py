@@ -76,7 +76,8 @@ def test_cases_ask_what_the_issue_asks():
     assert {case.layers for case in CASES if case.name.startswith("2-hop")} == {2, 3}
     assert any(case.heads == 2 and case.starts[0][0] > 0 for case in CASES)
     rates = {case.lr for case in CASES if case.name.startswith("conditional retrieval")}
-    assert rates == {0.2, 1.0}
+    assert min(rates) == 0.2
+    assert max(rates) > 29.2  # the limit along the path, looked at every 4 units of time
     assert len({case.steps * case.lr for case in WHY}) == 1
 
 
