@@ -24,7 +24,7 @@ _TOGETHER = 8
 
 
 def acdc(patcher: EdgePatcher, threshold: float, *, measure: str = "KL", seed: int = 0) -> Circuit:
-    """The edges that are left, and what they are worth.
+    """The edges that are left, of one half of the sequences, and what they are worth on the other.
 
     threshold: what an edge must be worth. measure: KL, nats of D(whole model | patched) at the
     token where the answer is predicted; logit difference, logits by which the metric falls. The
@@ -36,15 +36,16 @@ def acdc(patcher: EdgePatcher, threshold: float, *, measure: str = "KL", seed: i
         raise ValueError(
             f"threshold is {threshold}; allowed: above 0, such as 0.01 {_UNITS.get(measure, '')}"
         )
-    kept, worth = search(patcher, threshold, loss_of(patcher, measure))
+    half, other = patcher.halves()
+    kept, worth = search(half, threshold, loss_of(half, measure))
     scores = EdgeScores(
         graph=patcher.graph,
         method=f"ACDC, {measure}",
         steps=0,
-        gap=patcher.gap,
-        effects=patcher.pair.by_sequence(worth),
+        gap=half.gap,
+        effects=half.pair.by_sequence(worth),
     )
-    return judge(patcher, scores, kept, seed=seed)
+    return judge(other, scores, kept, chosen=half, seed=seed)
 
 
 def search(

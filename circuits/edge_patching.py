@@ -9,6 +9,7 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ from training.tasks.base import Batch
 
 ROWS = 512
 """Sequences that go through one forward together."""
+FEWEST = 10
+"""Sequences below which there are too few to choose edges on one half and judge them on the other.
+"""
 
 
 def record(family: Family, params: Params, graph: Graph, tokens: Tensor, positions: Tensor):
@@ -67,6 +71,26 @@ class EdgePatcher:
                 name: instead[name].expand_as(value) for name, value in self.corrupt.items()
             }
             self.corrupt_metric = self.metric(np.ones((1, len(graph.edges)), dtype=bool))[0]
+
+    def halves(self) -> tuple[EdgePatcher, EdgePatcher]:
+        """On every second sequence, to choose edges, and on the others, to judge them.
+
+        Itself twice where there are fewer than FEWEST sequences.
+        """
+        count = self.pair.sequences
+        if count < FEWEST:
+            return self, self
+        return self._take(np.arange(0, count, 2)), self._take(np.arange(1, count, 2))
+
+    def _take(self, sequences: np.ndarray) -> EdgePatcher:
+        found, rows = copy(self), torch.from_numpy(self.pair.rows(sequences))
+        found.pair = self.pair.take(sequences)
+        found.rows = self.rows[0][rows], self.rows[1][rows]
+        found.clean = {name: value[rows] for name, value in self.clean.items()}
+        found.corrupt = {name: value[rows] for name, value in self.corrupt.items()}
+        found.clean_metric = self.clean_metric[rows]
+        found.corrupt_metric = self.corrupt_metric[rows]
+        return found
 
     @property
     def gap(self) -> float:

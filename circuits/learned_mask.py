@@ -35,7 +35,7 @@ def learned_mask(
     rate: float = 0.1,
     seed: int = 0,
 ) -> Circuit:
-    """The edges whose gates end up open, and what they are worth.
+    """The edges whose gates end up open on one half of the sequences; their worth on the other.
 
     price: what an edge must be worth, in nats of KL or logits of the metric's fall (`measure`), as
     the threshold of ACDC. steps, rate: of Adam. The scores of the circuit are the probabilities of
@@ -47,7 +47,8 @@ def learned_mask(
     for name, value in (("price", price), ("steps", steps), ("rate", rate)):
         if value <= 0:
             raise ValueError(f"{name} is {value}; allowed: above 0")
-    loss = loss_of(patcher, measure)
+    half, other = patcher.halves()
+    loss = loss_of(half, measure)
     rng = torch.Generator().manual_seed(seed)
     like = patcher.clean_metric
     gate = like.new_full((len(patcher.graph.edges),), _START).requires_grad_()
@@ -55,7 +56,7 @@ def learned_mask(
     for _ in range(steps):
         noise = torch.rand(gate.shape, generator=rng, dtype=like.dtype).clamp(1e-6, 1 - 1e-6)
         z = _clipped(((noise / (1 - noise)).log() + gate) / _BETA)
-        total = loss(_gated(patcher, z)[None])[0].mean() + price * _open(gate).sum()
+        total = loss(_gated(half, z)[None])[0].mean() + price * _open(gate).sum()
         optimiser.zero_grad()
         total.backward()
         optimiser.step()
@@ -65,11 +66,11 @@ def learned_mask(
         graph=patcher.graph,
         method=f"learned mask, {measure}",
         steps=steps,
-        gap=patcher.gap,
-        effects=np.repeat(chance[:, None], patcher.pair.sequences, axis=1),
+        gap=half.gap,
+        effects=np.repeat(chance[:, None], half.pair.sequences, axis=1),
     )
     kept = (_clipped(last) > 0.5).cpu().numpy()
-    return judge(patcher, scores, kept, seed=seed)
+    return judge(other, scores, kept, chosen=half, seed=seed)
 
 
 def _clipped(logit: Tensor) -> Tensor:

@@ -61,6 +61,16 @@ class Pair:
         changed = f"changed in: {', '.join(self.parts)}" if self.parts else "one input changed"
         return f"{len(self.clean)} pairs of {self.sequences} sequences, {changed}"
 
+    def rows(self, chosen: np.ndarray) -> np.ndarray:
+        """Rows of the batches that hold these sequences, with all their corruptions."""
+        return np.arange(len(self.clean)).reshape(-1, self.sequences)[:, chosen].ravel()
+
+    def take(self, chosen: np.ndarray) -> Pair:
+        """These sequences alone, with all their corruptions."""
+        rows = self.rows(chosen)
+        clean, corrupt = self.clean[rows], self.corrupt[rows]
+        return replace(self, clean=clean, corrupt=corrupt, sequences=len(chosen))
+
     def answers(self, batch: Batch) -> np.ndarray:
         """(batch,) what is to be said at `final`."""
         return batch.targets[:, self.final]

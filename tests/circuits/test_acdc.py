@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from circuits import acdc as module
+from circuits import circuit
 from circuits.acdc import acdc, loss_of
-from circuits.circuit import find_circuit
+from circuits.circuit import _random, find_circuit
 from circuits.edge_patching import EdgePatcher
 from circuits.graph import graph
 from circuits.learned_mask import _gated, learned_mask
@@ -60,6 +61,36 @@ def test_nothing_is_found_where_nothing_is_learnt(method):
     found = method(toy_patcher(gain=0.0))
     assert not found.defined
     assert found.edges == ()
+
+
+FINDERS = {**METHODS, "exact": lambda x: find_circuit(x, "exact")}
+
+
+@pytest.mark.parametrize("method", FINDERS.values(), ids=FINDERS)
+def test_a_circuit_is_judged_on_sequences_it_was_not_chosen_on(method, monkeypatch):
+    """Every second answer is 8 before and -8 after; the others, said to be 16 and -8 but never more
+    than 8 when patched: a share of 1 of the first, and of 2/3 of those that judge."""
+    monkeypatch.setattr(circuit, "RANDOM", 200)  # of 84 sets of three: some carry the answer
+    patcher = toy_patcher(20)
+    patcher.clean_metric = patcher.clean_metric.clone()
+    patcher.clean_metric[1::2] *= 2
+    found = method(patcher)
+    assert set(found.edges) == set(TRUE)
+    assert found.scores.gap == pytest.approx(16)
+    assert found.faithfulness == pytest.approx((2 / 3,) * 3)
+    np.testing.assert_allclose(found.minimality.fall, 2 / 3)
+    assert found.completeness == pytest.approx(1)
+    last = found.curve.table.iloc[-1]
+    assert (last.faithfulness, last.random) == pytest.approx((2 / 3, 2 / 3))
+    _, other = patcher.halves()
+    assert found.random == _random(other, len(TRUE), 0)
+    assert found.random[0] > 0
+    assert found.random != _random(patcher, len(TRUE), 0)
+    assert "judged on 10 other sequences than it was found on" in found.note
+
+
+def test_few_sequences_are_not_halved_and_it_says_so():
+    assert "judged on the 9 sequences it was found on" in find_circuit(toy_patcher(9), "exact").note
 
 
 def test_attribution_finds_the_same():

@@ -1,6 +1,7 @@
 """A found circuit is the planted one, is worth what it says, and is none where none can be."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,6 +59,7 @@ def _html(edge):
 @pytest.mark.slow
 def test_what_it_says_of_itself_can_be_measured_again(patcher):
     circuit = find_circuit(patcher, "ig inputs")
+    _, patcher = patcher.halves()
     again = faithfulness(patcher, np.stack([circuit.mask, ~circuit.mask])).value
     assert circuit.faithfulness[0] == pytest.approx(again[0])
     assert circuit.completeness == pytest.approx(1 - again[1])
@@ -72,6 +74,20 @@ def test_a_share_asks_for_as_many_edges_as_it_takes(patcher):
     """Half of the answer is one of the two circuits, half as many edges."""
     sizes = [find_circuit(patcher, share=s).mask.sum() for s in (0.4, 0.95)]
     assert sizes[0] < sizes[1] == 10
+
+
+def test_random_sets_are_told_by_their_mean_and_their_95th_percentile(patcher, monkeypatch):
+    """21 sets of five edges that carry 0, 1, .., 20: mean 10, and one in twenty above 19."""
+    monkeypatch.setattr(circuits.circuit, "RANDOM", 21)
+
+    def carried(asked, masks, seed):
+        assert asked is patcher
+        assert (masks.sum(1) == 5).all()
+        assert len(np.unique(masks, axis=0)) > 1
+        return SimpleNamespace(value=np.arange(float(len(masks))))
+
+    monkeypatch.setattr(circuits.circuit, "faithfulness", carried)
+    assert circuits.circuit._random(patcher, 5, 0) == (10.0, pytest.approx(19.0))
 
 
 def test_a_model_that_cannot_tell_has_no_circuit():

@@ -5,9 +5,13 @@ import pytest
 import torch
 
 from circuits import edge_patching
+from circuits.ablation import ablation
 from circuits.edge_patching import EdgePatcher
 from circuits.graph import graph
+from circuits.pair import pairs
 from tests.circuits.slow_forwards import CASES, TIME, made, slow_metric
+from tests.training.block_list_cases import RECALL
+from training.families.transformer import Transformer
 
 
 @pytest.fixture(params=CASES)
@@ -84,3 +88,33 @@ def test_masks_of_another_shape_are_refused(case):
     for shape in ((count,), (2, count + 1)):
         with pytest.raises(ValueError, match=rf"allowed: \(masks, {count}\)"):
             patcher.metric(np.zeros(shape, dtype=bool))
+
+
+@pytest.mark.parametrize("how", ["corrupted", "mean", "resample"])
+def test_a_half_is_the_model_on_its_sequences_alone(how):
+    """Ten sequences with three corruptions each; ablations stay those of all of them."""
+    pair = pairs(RECALL, 30, 0)
+    assert (pair.sequences, len(pair.parts)) == (10, 3)
+    family = Transformer(layers=1, heads=2, width=8, init_std=0.7)
+    params = family.initialise(RECALL, 0, torch.float64)
+    whole = graph(family, params, pair.clean.tokens.shape[1], pair.final)
+    parts = family, params, whole, pair
+    patcher = EdgePatcher(*parts, ablation(*parts, how))
+    masks = np.random.default_rng(0).random((3, len(whole.edges))) < 0.3
+    for first, half in enumerate(patcher.halves()):
+        rows = np.arange(30)[first::2]
+        assert half.pair.sequences == 5
+        np.testing.assert_array_equal(half.pair.clean.tokens, pair.clean.tokens[rows])
+        close(half.metric(masks), patcher.metric(masks)[:, rows])
+        close(half.corrupt_metric, patcher.corrupt_metric[rows])
+        close(half.metric(masks[:1] & False)[0], half.clean_metric)
+        if how == "corrupted":
+            close(half.metric(masks), EdgePatcher(family, params, whole, half.pair).metric(masks))
+
+
+def test_few_sequences_are_not_halved():
+    name = next(iter(CASES))
+    family, params, pair = made(name)
+    pair = pair.take(np.arange(min(pair.sequences, 9)))
+    patcher = EdgePatcher(family, params, graph(family, params, TIME, pair.final), pair)
+    assert patcher.halves() == (patcher, patcher)

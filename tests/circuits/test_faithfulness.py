@@ -60,6 +60,15 @@ def test_the_interval_covers_what_other_sequences_would_give():
     assert 0.87 <= hits / 200 <= 0.99
 
 
+def test_the_gap_is_drawn_anew_with_what_is_kept_of_it():
+    """Half of every gap, however gaps vary, is half of every draw's: an interval of no width."""
+    patcher = Additive([0.5], sequences=12, spread=1.0)
+    assert float(patcher.clean_metric.std()) > 0.5
+    found = faithfulness(patcher, np.zeros((1, 1), dtype=bool))  # type: ignore[arg-type]
+    for side in (found.value, found.low, found.high):
+        np.testing.assert_allclose(side, 0.5, rtol=1e-12)
+
+
 @pytest.mark.parametrize("gap", [0.0, 0.9 * MINIMUM_GAP, -2.0])
 def test_without_a_gap_there_is_no_share_of_it(gap):
     patcher = Additive([0.5, 0.5], gap=gap)

@@ -1,6 +1,7 @@
 """Pairs of any task: held out, of equal shape, and never with the same answer."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_what_a_task_does_not_have_is_refused():
 
 def test_equal_sequences_and_equal_answers_are_refused():
     good = pairs(RECALL, 12, 0, part="query")
-    same = {"sequences": good.sequences, "final": good.final}
+    same: Any = {"sequences": good.sequences, "final": good.final}
     with pytest.raises(ValueError, match="equal tokens in both"):
         Pair(clean=good.clean, corrupt=good.clean, **same)
     targets = good.clean.targets
@@ -120,3 +121,27 @@ def test_seldom_possible_parts_are_left_out():
     assert 0 < SELDOM < 0.1
     task = InContextNgram(n_blocks=2, n_tokens=8, n=4)
     assert "value" in pairs(task, 16, 0).parts
+
+
+def repeated():
+    """Three corruptions of each of four sequences, whose first row is the sequence itself."""
+    pair = pairs(RECALL, 12, 0)
+    assert (len(pair.parts), pair.sequences, len(pair.clean)) == (3, 4, 12)
+    return pair
+
+
+def test_values_are_averaged_over_the_corruptions_of_each_sequence():
+    """The independent units: row r is of sequence r mod 4. (0 + 4 + 8) / 3 = 4, and so on."""
+    values = torch.arange(12.0)
+    np.testing.assert_array_equal(repeated().by_sequence(values), [4, 5, 6, 7])
+    found = repeated().by_sequence(torch.stack([values, -values]))
+    np.testing.assert_array_equal(found, [[4, 5, 6, 7], [-4, -5, -6, -7]])
+
+
+def test_some_sequences_keep_all_their_corruptions():
+    pair = repeated()
+    part = pair.take(np.array([1, 3]))
+    assert (part.sequences, part.parts, part.final) == (2, pair.parts, pair.final)
+    for whole, few in ((pair.clean, part.clean), (pair.corrupt, part.corrupt)):
+        np.testing.assert_array_equal(few.tokens, whole.tokens[[1, 3, 5, 7, 9, 11]])
+        np.testing.assert_array_equal(few.targets, whole.targets[[1, 3, 5, 7, 9, 11]])
