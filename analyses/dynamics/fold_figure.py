@@ -21,7 +21,8 @@ def fold_drawing(facts: Mapping[str, Any]) -> str:
             title="with the weight decay", xlabel="weight decay", ylabel="f_v at the fold",
             xscale="log", yscale="log",
         )  # fmt: skip
-        axes[0].legend(fontsize=7, loc="lower right")
+        if axes[0].get_legend_handles_labels()[0]:
+            axes[0].legend(fontsize=7, loc="lower right")
         axes[1].set(title="with f_r of the query", xlabel="f_r", yscale="log")
         _shapes(axes[2], facts)
         for each in (axes[0].xaxis, *(axis.yaxis for axis in axes)):
@@ -68,4 +69,5 @@ def _shapes(axis: Axes, facts: Mapping[str, Any]) -> None:
                 labelled |= {label} if values else set()
     axis.set_xticks(range(len(shapes)), [f"n={n}\nb={b}" for n, b in shapes], fontsize=7)
     axis.set(title="with n and b", yscale="log", xlim=(-0.5, len(shapes) - 0.5))
-    axis.legend(fontsize=7)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(fontsize=7)
