@@ -45,14 +45,35 @@ def test_the_spread_over_samples():
     assert found["lower"]["low"] <= found["lower"]["mean"] <= found["lower"]["high"]
 
 
-def test_a_state_that_stops_attracting_early_contradicts():
-    def states(last):
-        up = {"f_v": [0.2, last, 0.9], "stable": [True, True, False]}
-        inside = {"f_v": 0.2, "mismatch": 0.0, "leading": -1e-4, "ways": {"up": up}}
-        return [inside, {**inside, "mismatch": 1.0}]
+def branch(f_v, stable, mismatch, iwl):
+    way = {"f_v": f_v, "stable": stable, "mismatch": mismatch, "iwl": iwl}
+    return {"ways": {"down": {key: value[:1] for key, value in way.items()}, "up": way}}
 
+
+CONTEXT = branch([0.05, 0.5], [True] * 2, [1.0] * 2, [0.4] * 2)
+
+
+def judged(*states, field="exact over 9 orbits"):
+    (claim,) = branches.claims({"settings": {"n = 6": {"field": field, "states": list(states)}}})
+    return claim.verdict
+
+
+def test_a_state_attracts_wherever_its_branch_began():
     for last, verdict in ((0.5, CONFIRMED), (0.3, CONTRADICTED)):
-        (claim,) = branches.claims({"settings": {"n = 6, ..": {"states": states(last)}}})
-        assert claim.verdict == verdict
-    (claim,) = branches.claims({"settings": {"n = 6, ..": {"states": states(0.5)[:1]}}})
-    assert claim.verdict == CONTRADICTED  # no state in context
+        inside = branch([0.02, 0.1, last, 0.9], [True] * 3 + [False], [0.0] * 4, [1.0] * 4)
+        assert judged(inside, CONTEXT) == verdict
+        assert judged(inside, CONTEXT, field="a sample of 900 sequences") == UNDETERMINED
+    assert judged(inside) == CONTRADICTED  # no state in context
+    assert judged(CONTEXT) == CONTRADICTED  # none in the weights
+    neither = branch([0.02, 0.5], [True] * 2, [0.0] * 2, [0.0] * 2)
+    assert judged(neither, CONTEXT) == CONTRADICTED  # wrong in both ways is not in weights
+
+
+def test_a_branch_that_folds_below_does_not_count():
+    folds = branch([0.02, 0.07, 0.05], [True, True, False], [0.0] * 3, [1.0] * 3)
+    broken = branch([0.1, 0.15, 0.3], [True, False, True], [0.0] * 3, [1.0] * 3)
+    for one in (folds, broken):
+        assert judged(one, CONTEXT) == CONTRADICTED
+    spans = branches.stretches({"states": [folds, broken]}, branches.IN_WEIGHTS)
+    assert spans == [(0.02, 0.07), (0.1, 0.1), (0.3, 0.3)]
+    assert not branches.through(spans)
