@@ -43,7 +43,8 @@ def first_rows(elements: np.ndarray, tokens: np.ndarray) -> FirstRows:
     _, alike = np.unique(np.round(mixed, 9), return_inverse=True)
     keys = np.where(past, alike.reshape(mixed.shape) + 1, 0)
     first, group = merge(np.column_stack([place, keys]))
-    grams = np.stack([gram(matrix)[first].T for matrix in elements])
+    grams = np.array([gram(matrix)[first].T for matrix in elements])
+    grams = grams.reshape(len(elements), time, len(first))  # of no elements too
     return FirstRows(
         grams=torch.from_numpy(np.ascontiguousarray(grams)),
         future=torch.from_numpy(np.ascontiguousarray(~past[first].T)),

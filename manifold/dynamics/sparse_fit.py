@@ -25,6 +25,8 @@ NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(4)
 THRESHOLDS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 """Tried from dense to sparse, on terms scaled to unit size."""
 RIDGE = 1e-6
+WORST = 1.0
+"""Relative rollout error above which the equation is worth less than the state zero throughout."""
 STILL = 1e-12
 """A coordinate that varies less, relative to the largest, does not move."""
 
@@ -68,8 +70,9 @@ class SparseFit:
 
     coefficients: a row for each coordinate, a column for each term of the library.
     thresholds: for each that was tried the terms it left and the rollout error it was chosen by.
-    status: "fitted"; "divergent", rollouts do not arrive at any threshold; "unidentified", more
-    unknowns than the checkpoints have equations, or nothing moves.
+    status: "fitted"; "divergent", rollouts do not arrive, or end up farther from the runs than
+    zero is (a relative error above 1); "unidentified", more unknowns than the checkpoints have
+    equations, or nothing moves.
     """
 
     names: tuple[str, ...]
@@ -185,7 +188,7 @@ def sparse_fit(
     judgement = judge(
         _flow(xi, terms), fitted, held_out, seconds=max(1.0, deadline - time.process_time())
     )
-    divergent = not np.isfinite(judgement.error)
+    divergent = not judgement.error <= WORST  # nor where it is no number
     still = [name for name, on in zip(names, moving, strict=True) if not on]
     kept = f"{int((xi != 0).sum())} of {xi.size} terms of the library {library}"
     held = f"; {', '.join(still)} never move and are held" if still else ""

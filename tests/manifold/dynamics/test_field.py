@@ -239,3 +239,17 @@ def test_bad_points_times_and_tasks_are_refused():
         field.parameter_derivative(np.zeros(42), "burstiness")
     with pytest.raises(ValueError, match="ModularAddition"):
         reduced_field(ModularAddition(modulus=5, lengths=(3,), format="cot", layout="usual"))
+
+
+@pytest.mark.parametrize("block", ["W1", "W2", "Wbar"])
+def test_a_basis_without_a_direction_in_some_block_is_that_block_at_zero(block):
+    whole = reduced_field(SMALL)
+    kept = [d.name for d in whole.basis.directions if d.block != block]
+    part = reduced_field(SMALL, coordinates=whole.basis.select(kept))
+    at = [whole.names.index(name) for name in kept]
+    c = a_point(part.dim)
+    there = np.zeros(whole.dim)
+    there[at] = c
+    assert part.loss(c) == pytest.approx(whole.loss(there), rel=1e-12)
+    np.testing.assert_allclose(part.gradient(c), whole.gradient(there)[at], atol=1e-12)
+    np.testing.assert_allclose(part.kinds(c), whole.kinds(there), atol=1e-12)
