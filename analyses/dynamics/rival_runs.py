@@ -71,7 +71,10 @@ def full_config(family: dict, seed: int, steps: int, **more: Any) -> RunConfig:
 def confined(
     field: ReducedField, rivalry: Rivalry, scale: float, seeds: int, steps: int
 ) -> list[dict[str, Any]]:
-    """Coordinates drawn at this scale, and SGD on them alone, against their prediction."""
+    """Coordinates drawn at this scale, and SGD on them alone, against their prediction.
+
+    Every scale has the same draws, rescaled, and the same seed of SGD.
+    """
     draw = generator(0, *b"rival starts")
     starts = scale * draw.standard_normal((seeds, field.dim))
     times, losses, ends = confined_sgd(field, starts, steps=steps, seed=1)
