@@ -20,7 +20,7 @@ class Comparison:
     """One number of a claim.
 
     what: in words. value: None where the searches leave it open. bound: what the value is to the
-    true one, "=", ">=" or "<=". low, high: 95%; high infinite where nothing bounds it. expected:
+    true one, "=", ">=" or "<=". low, high: 95%; infinite where nothing bounds it. expected:
     the range in which the claim says it lies. short_of: why the interval cannot decide ("steps":
     a search failed for want of optimisation, which says nothing about data; "data seeds": there
     is one only); empty where it can.
@@ -78,7 +78,7 @@ class Claim:
                     "value": c.value,
                     "bound": c.bound,
                     "short_of": c.short_of,
-                    "low": c.low,
+                    "low": _finite(c.low),
                     "high": _finite(c.high),
                     "expected": [c.expected[0], _finite(c.expected[1])],
                     "verdict": c.verdict,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyses.claim import Claim, Comparison
+from analyses.dynamics.share import mean
 
 THEORY = (0.0919474877, 0.0394612950)
 """Upper and lower fold, f_v, of the exact field at n = 3."""
@@ -104,18 +105,17 @@ def _pair(row: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def sampled_folds(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Mean, its 95% interval by bootstrap over samples, and the relative scatter of each fold."""
+    """Mean, its 95% interval by Student's t over samples, and the relative scatter of each fold."""
     pairs = np.array([_pair(row) for row in facts["samples"]])
-    pairs, rng, found = pairs[np.isfinite(pairs).all(1)], np.random.default_rng(0), {}
+    pairs, found = pairs[np.isfinite(pairs).all(1)], {}
     for name, values in zip(("upper", "lower"), pairs.T, strict=True):
         if len(values) < 2:
             continue
-        means = rng.choice(values, (4000, len(values))).mean(1)
-        low, high = np.quantile(means, (0.025, 0.975))
+        middle = mean(values)
         found[name] = {
-            "mean": float(values.mean()),
-            "low": float(low),
-            "high": float(high),
+            "mean": middle["value"],
+            "low": middle["low"],
+            "high": middle["high"],
             "scatter": float(values.std(ddof=1) / values.mean()),
             "samples": len(values),
         }

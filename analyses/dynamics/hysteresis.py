@@ -12,6 +12,7 @@ import numpy as np
 from analyses.claim import Claim, Comparison
 from analyses.dynamics.base import Say
 from analyses.dynamics.hysteresis_text import figures, text
+from analyses.dynamics.share import mean
 from analyses.dynamics.start import StartAt
 from analyses.page import write_json
 from manifold import (
@@ -280,14 +281,13 @@ def claims(facts: Mapping[str, Any]) -> tuple[Claim, ...]:
             ("fall", "in-context start", (0.0, CONTEXT)),
         ):
             found = setting["arms"][arm]
-            ends = np.array([run["mismatch"][-1] for run in found["runs"]])
-            low, high = bootstrap(ends)
+            ends = mean([run["mismatch"][-1] for run in found["runs"]])
             comparisons.append(
                 Comparison(
                     what=f"{name}, f_v = {found['f_v']:g}, {words}, accuracy on mismatch",
-                    value=float(ends.mean()),
-                    low=low,
-                    high=high,
+                    value=ends["value"],
+                    low=max(0.0, ends["low"]),
+                    high=min(1.0, ends["high"]),
                     expected=expected,
                 )
             )
@@ -301,11 +301,3 @@ def claims(facts: Mapping[str, Any]) -> tuple[Claim, ...]:
             comparisons=tuple(comparisons),
         ),
     )
-
-
-def bootstrap(values: np.ndarray, draws: int = 10_000) -> tuple[float, float]:
-    """95% interval of the mean over seeds, percentiles."""
-    rng = np.random.default_rng(0)
-    means = rng.choice(values, (draws, len(values))).mean(1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)

@@ -1,4 +1,4 @@
-"""Shares with Wilson's interval, and medians with a bootstrap one."""
+"""Shares with Wilson's interval, means with Student's, and medians with a bootstrap one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from training.tasks.base import generator
 
@@ -25,6 +26,23 @@ def wilson(hits: int, total: int, level: float = 0.95) -> dict[str, float]:
     half = z / (1 + z**2 / total) * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
     low, high = max(0.0, middle - half), min(1.0, middle + half)
     return {"hits": hits, "total": total, "share": share, "low": low, "high": high}
+
+
+def mean(values: Sequence[float] | np.ndarray, level: float = 0.95) -> dict[str, float]:
+    """value, and low and high of its interval by Student's t over so many draws.
+
+    A percentile bootstrap of a few cannot leave their least and largest, and is too narrow.
+    One value is bounded by nothing: its interval is infinite. ValueError for none.
+    """
+    values = np.asarray(values, dtype=float)
+    if not len(values):
+        raise ValueError("mean: no values; allowed: one or more")
+    if len(values) == 1:
+        return {"value": float(values[0]), "low": -np.inf, "high": np.inf}
+    half = student.ppf((1 + level) / 2, len(values) - 1)
+    half *= float(np.std(values, ddof=1)) / np.sqrt(len(values))
+    middle = float(np.mean(values))
+    return {"value": middle, "low": middle - float(half), "high": middle + float(half)}
 
 
 def median(values: Sequence[float] | np.ndarray) -> dict[str, float]:

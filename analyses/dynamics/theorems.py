@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from scipy.integrate import solve_ivp
-from scipy.stats import t as student
 
 from analyses.claim import Claim, Comparison
 from analyses.dynamics.base import Say
+from analyses.dynamics.share import mean
 from analyses.figures import canvas, line_style, svg
 from manifold import ReducedField, burstiness, reduced_field, suppression
 from manifold.dynamics.suppression import ICL, INFINITY, suppressed_share
@@ -154,8 +154,8 @@ def _spread(values: list[float]) -> tuple[float, float]:
     """95% around the mean over fields of other samples; the value where there is one."""
     if len(values) == 1:
         return values[0], values[0]
-    half = student.ppf(0.975, len(values) - 1) * float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return float(np.mean(values)) - half, float(np.mean(values)) + half
+    found = mean(values)
+    return found["low"], found["high"]
 
 
 def text(facts: Mapping[str, Any]) -> str:

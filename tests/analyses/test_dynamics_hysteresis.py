@@ -11,7 +11,6 @@ from analyses.dynamics.hysteresis import (
     DECAY,
     QUICK,
     SETTINGS,
-    bootstrap,
     claims,
     distance,
 )
@@ -137,11 +136,6 @@ def test_the_section_says_which_start_did_not_stay():
     moves = text(made([0.0] * 3, [0.9, 0.4, 0.9], [0.0] * 3))
     assert "not every checkpoint of every seed stays on its side of 1/2 (in-context start)" in moves
 
-
-def test_bootstrap_holds_the_mean_and_no_more_than_the_values():
-    low, high = bootstrap(np.array([0.1, 0.2, 0.6]))
-    assert 0.1 <= low < 0.3 < high <= 0.6
-    assert bootstrap(np.array([0.5, 0.5])) == (0.5, 0.5)
 
 
 @pytest.mark.slow

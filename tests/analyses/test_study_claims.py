@@ -1,9 +1,11 @@
 """What studies of the page on dynamics claim, from facts made up so that the truth is known."""
 
+import numpy as np
 import pytest
 
 from analyses.claim import CONFIRMED, CONTRADICTED, UNDETERMINED
-from analyses.dynamics import winner
+from analyses.dynamics import control, winner
+from analyses.dynamics.share import mean
 
 
 def raced(right, total, scale=1.0, kind="six", lead=1.0):
@@ -47,3 +49,38 @@ def test_runs_that_diverged_are_counted():
     size = {"full": 6, "near": 5, "transformers": 5}
     assert "1 of SGD on full matrices" in winner._left_out([raced(5, 5, kind="full")], size)
     assert "no run" in winner._left_out([raced(5, 5, kind="norms")], size)
+
+
+def test_the_interval_of_a_mean_is_students():
+    found = mean([0.1, 0.2, 0.6])  # t(2) at 0.975 is 4.302653
+    half = 4.302653 * np.std([0.1, 0.2, 0.6], ddof=1) / np.sqrt(3)
+    assert found["value"] == pytest.approx(0.3)
+    assert found["high"] == pytest.approx(0.3 + half)
+    assert found["low"] == pytest.approx(0.3 - half)
+    assert found["high"] > 0.6  # a bootstrap of three cannot say so
+    assert np.isinf([mean([0.4])["low"], mean([0.4])["high"]]).all()
+    with pytest.raises(ValueError, match="no values"):
+        mean([])
+
+
+def controlled(**ends):
+    """Mismatch at the change and at the end, by arm, and a bit more by seed."""
+    rows = [
+        {
+            "arm": arm.replace("_", " "),
+            "seed": seed,
+            "steps": [1, 2, 3, 4, 5, 6],
+            "accuracy": {"mismatch": [x + 0.01 * seed for x in [first] * 3 + [last] * 3]},
+        }
+        for arm, (first, last) in ends.items()
+        for seed in range(3)
+    ]
+    return {"setting": {"fall": 3, "steps": 6}, "rows": rows}
+
+
+def test_holding_lessens_a_fall_and_delta_alone_is_its_own_question():
+    helped, dead = (0.9, 0.7), (0.0, 0.0)
+    found = controlled(untreated=(0.9, 0.1), all_held=helped, delta_held=dead)
+    assert [one.verdict for one in control.claims(found)] == [CONFIRMED, CONTRADICTED]
+    found = controlled(untreated=(0.9, 0.1), all_held=(0.9, 0.1), delta_held=helped)
+    assert [one.verdict for one in control.claims(found)] == [CONTRADICTED, CONFIRMED]
