@@ -1,12 +1,14 @@
 """Changes are found where planted, and seldom where there are none."""
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from manifold.dynamics import change_noise, change_shapes
-from manifold.dynamics.change_point import change_point
+from manifold.dynamics.change_point import _chance, change_point
 
 STEPS = np.unique(np.geomspace(1, 5000, 80).round())
 SERIES = 200
@@ -151,6 +153,27 @@ def test_a_change_is_the_same_in_other_units_and_under_a_trend():
     leaning = change_point(STEPS, values + 0.3 * x)
     assert leaning.found
     assert one.low <= leaning.step <= one.high
+
+
+def test_the_least_favourable_plausible_noise_decides(monkeypatch):
+    """p is the largest over plausible noises; none is asked after the first above the level."""
+    asked = []
+
+    def chances(*values):
+        left = iter(values)
+        monkeypatch.setattr(
+            "manifold.dynamics.change_point.chance",
+            lambda x, noise, gain: asked.append(noise) or next(left),
+        )
+
+    fit: Any = SimpleNamespace(plausible=("first", "second", "third"), gain=1.0)
+    chances(0.01, 0.04, 0.02)
+    assert _chance((), fit, 0.05) == 0.04
+    assert asked == ["first", "second", "third"]
+    asked.clear()
+    chances(0.01, 0.2, 0.9)
+    assert _chance((), fit, 0.05) == 0.2
+    assert asked == ["first", "second"]
 
 
 def test_without_the_smooth_rivals_a_power_law_would_be_a_change(monkeypatch):

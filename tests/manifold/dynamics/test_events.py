@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from manifold.dynamics.change_point import change_point
 from manifold.dynamics.event import KINDS, Event
-from manifold.dynamics.events import events
+from manifold.dynamics.events import _scores, events
 from manifold.dynamics.field import reduced_field
 from manifold.dynamics.field_events import RunOnField
+from manifold.dynamics.score_events import overfitting, transience
 from manifold.dynamics.suppression import contenders
 from training.tasks.associative_recall import AssociativeRecall
 
@@ -124,6 +126,64 @@ def test_overfitting_is_memory_in_the_place_of_context(weights):
         (warning,) = found.of("overfitting")
         assert 0.75 < u[np.searchsorted(STEPS, warning.step)] < 0.9
         assert "mismatch falls from 1.0" in warning.evidence
+
+
+def test_a_fall_within_the_scatter_is_none(monkeypatch):
+    """A fall of 0.2, found to be a change: an event where neighbours differ by 0.02, so that 4
+    scatters are 0.12, and none where they differ by 0.08 and 4 scatters are 0.47."""
+    found = SimpleNamespace(found=True)
+    monkeypatch.setattr("manifold.dynamics.score_events.change_point", lambda *_: found)
+    steps, later = np.arange(20.0), np.arange(20) >= 10
+    sign = np.where(np.arange(20) % 2, 0.5, -0.5)
+
+    def score(fall, apart):
+        return 0.5 - fall * later + apart * sign
+
+    for apart, expected in ((0.02, 1), (0.08, 0)):
+        assert len(transience(steps, {"ICL": score(0.2, apart)}, 0.05, [])) == expected
+        scores = {"mismatch": score(0.3, 0.02), "IWL": score(-0.2, apart)}
+        assert len(overfitting(steps, scores, 0.05, [])) == expected
+
+
+def test_the_level_is_shared_by_everything_that_is_looked_for(monkeypatch):
+    """Four coordinates, two scores, swap, transience, overfitting: a ninth of the level each."""
+    asked = []
+    for name in ("events", "swap", "score_events"):
+
+        def recorded(steps, values, level, name=name):
+            asked.append((name, level))
+            return change_point(steps, values, level)
+
+        monkeypatch.setattr(f"manifold.dynamics.{name}.change_point", recorded)
+    rng, u = np.random.default_rng(5), np.linspace(0, 1, len(STEPS))
+    later = 1 / (1 + np.exp(-(u - 0.5) / 0.02))
+    states = later[:, None] * [3, 2, 2, 1] + 0.01 * rng.normal(size=(len(u), 4))
+    up, down = 0.1 + 0.8 * later, 0.9 - 0.8 * later
+    data = dataset(
+        STEPS, states, ["alpha", "beta", "gamma", "delta"], rare=down, mismatch=down, iwl=up
+    )
+    events(data, task=RECALL, level=0.09)
+    levels = {name: [level for who, level in asked if who == name] for name, _ in asked}
+    assert levels["events"] == pytest.approx([0.01] * 6)
+    assert levels["swap"] == pytest.approx([0.01])
+    assert levels["score_events"] == pytest.approx([0.005] * len(levels["score_events"]))
+    assert 2 <= len(levels["score_events"]) <= 4
+
+
+def test_the_field_answers_only_for_kinds_that_were_not_measured(flow):
+    """The network's answers from context fall, those of its own flow do not; iwl is the field's."""
+    field, states = flow
+    u = np.linspace(0, 1, len(STEPS))
+    fall = 0.9 - 0.8 / (1 + np.exp(-(u - 0.6) / 0.02))
+    fall = fall + 0.01 * np.random.default_rng(6).normal(size=len(u))
+    data = dataset(STEPS, states, field.names, rare=fall, mismatch=fall)
+    scores, lacking = _scores(data.isel(run=0), field, states)
+    np.testing.assert_array_equal(scores["ICL"], fall)
+    np.testing.assert_array_equal(scores["mismatch"], fall)
+    last = field.kinds(states[-1])["accuracy"]
+    assert abs(last["mismatch"] - fall[-1]) > 0.3
+    assert scores["IWL"][-1] == pytest.approx(last["iwl"])
+    assert not lacking
 
 
 def test_the_rebuilt_model_is_judged_where_the_network_was_not():

@@ -145,6 +145,30 @@ def test_looks_share_the_level(monkeypatch):
     assert 0.08 < sum(shares) < 0.1
 
 
+def test_looks_are_few_and_come_as_the_observations_grow_by_half(monkeypatch):
+    counts = []
+
+    def look(data, *, task, level):
+        counts.append(data.sizes["step"])
+        return events(data.isel(step=[0]), task=task)
+
+    monkeypatch.setattr("manifold.dynamics.monitor.events", look)
+    monitor = Monitor(TASK, SMALL, every=1, sequences=0)
+    for i, params in enumerate(planted(200, np.random.default_rng(0), change=False)):
+        monitor(i, params)
+    assert len(counts) <= 1 + np.log(200 / counts[0]) / np.log(GROWTH)
+    assert counts[-1] > 200 / GROWTH, "and go on to the end"
+
+
+def test_a_time_that_is_given_is_the_time(start):
+    """With a schedule, the sum of learning rates; the rate itself where none is given."""
+    monitor = Monitor(TASK, SMALL, every=2, lr=0.5, sequences=0)
+    for step, time in ((0, 0.0), (1, 0.9), (2, 1.7), (4, 2.25)):
+        monitor(step, start, time=time)
+    monitor(6, start)
+    assert monitor.trajectory["time"].values[0].tolist() == [0.0, 1.7, 2.25, 3.0]
+
+
 def test_a_stranger_s_module_by_its_own_names(start):
     """Transposed weights under other names, in float32; the frozen embeddings are not there."""
 

@@ -1,10 +1,14 @@
 """Phase diagrams of a field small enough to solve in a second, and the theory's, slowly."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from manifold.dynamics.field import reduced_field
-from manifold.dynamics.phase_diagram import FLAGS, in_context, phase_diagram
+from manifold.dynamics.phase_diagram import FLAGS, _flagged, _Work, in_context, phase_diagram
 from training.tasks.associative_recall import AssociativeRecall
 from training.tasks.in_context_ngram import InContextNgram
 
@@ -49,6 +53,43 @@ def test_one_state_wherever_the_decay_is_strong(small):
     assert found.switch(0.05) in ("none", "crossover")
     assert min(seen) >= 0
     assert max(seen) <= 1
+
+
+@pytest.mark.parametrize(
+    ("zero", "context", "flag"),
+    [
+        (("weights", 1.0), ("weights", 1.0 + 1e-6), "weights"),
+        (("weights", 1.0), ("context", 2.0), "bistable"),
+        (("weights", 1.0), ("weights", 2.0), "bistable"),
+        (("unsettled", np.nan), ("context", 2.0), "unsettled"),
+        (("weights", 1.0), ("unsettled", np.nan), "unsettled"),
+        (("unsettled", np.nan), ("unsettled", np.nan), "unsettled"),
+    ],
+)
+def test_flags_of_two_final_states(zero, context, flag):
+    rows = [
+        {"x": 0.1, "y": 0.2, "answer": answer, "a": value, "b": -value}
+        for answer, value in (zero, context)
+    ]
+    found = _flagged(pd.DataFrame(rows), ("x", "y"), ("a", "b"))
+    assert found.to_dict("records") == [{"x": 0.1, "y": 0.2, "flag": flag}]
+
+
+def test_a_mark_says_whether_a_state_that_attracts_ends_there(small, monkeypatch):
+    """All eigenvalues but the one that vanishes are negative: else what ends had no pull before."""
+    monkeypatch.setattr("manifold.dynamics.phase_diagram.crossovers", lambda *_: ())
+    starts = {"zero": np.zeros(4), "context": np.zeros(4)}
+    names, values = ("f_v", "f_r"), ([0.1, 0.3], [0.1, 0.3])
+    work = _Work(small, names, values, 1e-3, starts, lambda *_: None)
+    spectra = ([0, -1 + 2j, -1 - 2j, -3], [0, -1, -2, 1], [0, 1, 1, 1])
+    events = tuple(
+        SimpleNamespace(kind="transcritical", value=0.1 + 0.05 * i, eigenvalues=np.array(spectrum))
+        for i, spectrum in enumerate(spectra)
+    )
+    branch: Any = SimpleNamespace(unresolved=("a sign was seen",), bifurcations=events)
+    work._events(0.1, branch)
+    assert [mark["ends"] for mark in work.marks] == [True, False, False]
+    assert work.notes == ["f_r = 0.1: a sign was seen"]
 
 
 def test_bad_requests_are_refused(small):

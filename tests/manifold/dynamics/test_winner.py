@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 from manifold.dynamics.basin import basin
 from manifold.dynamics.field import reduced_field
@@ -69,6 +70,34 @@ def test_the_prediction_from_a_start_that_leans_to_one_side():
     assert np.isnan(before["onset"].values).all()
 
 
+def test_the_grade_is_the_lead_at_the_onset_or_at_the_horizon_where_there_is_none():
+    start, horizon = np.array([[0.5, 0.5, 0.3, 0.3, 0.3, 0.2]]), 1500.0
+    found = predict_winner(FIELD, start, ONE_HOP, horizon)
+    times = np.linspace(0.0, horizon, 61)
+    course = FIELD.integrate(start[0], times, rtol=1e-4)
+    losses = np.array([FIELD.loss(c) for c in course])
+    first = int(np.argmax(losses < FIELD.loss(np.zeros(FIELD.dim)) / 2))
+    assert 0 < first < 50
+    assert times[first - 1] <= found["onset"].values[0] <= times[first]
+    at_onset = who_won(FIELD, course[[first]], ONE_HOP)["lead"]
+    np.testing.assert_allclose(found["grade"], at_onset, atol=1e-9)
+    assert np.abs(found["grade"] - found["lead"]).max() > 0.01, "the horizon says something else"
+    before = predict_winner(FIELD, start, ONE_HOP, times[first] / 3)
+    np.testing.assert_array_equal(before["grade"], before["lead"])
+
+
+def test_the_prediction_decays_as_the_field_does():
+    start, times = np.array([TOWARDS["A"]]), np.linspace(0.0, 200.0, 61)
+    ends = {}
+    for decay in (0.0, 0.01):
+        found = predict_winner(FIELD, start, ONE_HOP, 200.0, decay)
+        ends[decay] = found["end"].values[0]
+        there = FIELD.integrate(start[0], times, decay)[-1]
+        np.testing.assert_allclose(ends[decay], there, atol=1e-2)
+        assert found.attrs["weight_decay"] == decay
+    assert np.linalg.norm(ends[0.01]) < 0.9 * np.linalg.norm(ends[0.0])
+
+
 def gradient_descent(c, steps, rate=0.5):
     """The full matrices on every orbit, in small steps: no reduced field, no integrator."""
     orbits = TASK.program.orbits()
@@ -101,6 +130,30 @@ def test_against_confined_descent_on_full_matrices(name):
     gap = np.linalg.norm(end - found["end"].values[0]) / np.linalg.norm(end - start)
     assert gap < 0.03  # first order in the step
     assert who_won(FIELD, end[None], ONE_HOP)["winner"].values[0] == found["winner"].values[0]
+
+
+def test_a_boundary_is_as_near_as_its_tolerance_says(monkeypatch):
+    """A planted boundary: A wins where the first axis is above a place. Over many places the error
+    fills the tolerance, 1/128 of the spacing, and never passes it."""
+    axes, apart = ("2:I_t I->V1", "2:M^T V1->I"), (1.2 / 3, 2.0 / 2)
+    worst = 0.0
+    for place in np.random.default_rng(0).uniform(0.01, 1.19, 25):
+
+        def planted_winner(field, starts, rivalry, horizon, place=place):
+            first = np.asarray(starts)[:, FIELD.names.index(axes[0])]
+            nothing = ("start", np.zeros(len(first)))
+            won = ("start", np.where(first > place, "A", "B"))
+            return xr.Dataset({"winner": won, "dominance": nothing, "onset": nothing})
+
+        monkeypatch.setattr("manifold.dynamics.basin.predict_winner", planted_winner)
+        spans = ((0.0, 1.2), (0.0, 2.0))
+        found = basin(FIELD, ONE_HOP, np.zeros(FIELD.dim), axes, spans, grid=(4, 3))
+        np.testing.assert_allclose(found["tolerance"], np.array(apart) / 128)
+        assert len(found["boundary"]) == 3
+        error = np.abs(found["boundary"].values[:, 0] - place).max()
+        assert error <= float(found["tolerance"][0])
+        worst = max(worst, error / float(found["tolerance"][0]))
+    assert worst > 0.8
 
 
 @pytest.mark.slow
