@@ -225,7 +225,7 @@ def _claim(name: str, setting: Mapping[str, Any]) -> Claim:
     short_of = "samples (there is one)" if SAMPLE in setting["field"] else ""
     inside, outside = stretches(setting, IN_WEIGHTS), stretches(setting, IN_CONTEXT)
     found = [
-        _compared(f"states {what} that attract at f_v = {AT:g}", len(through(spans)), (1.0, 99.0))
+        _compared(f"states {what} that attract at f_v = {AT:g}", len(through(spans)), (1.0, np.inf))
         for what, spans in (("in weights", inside), ("in context", outside))
     ]
     if inside:

@@ -137,7 +137,6 @@ def test_the_section_says_which_start_did_not_stay():
     assert "not every checkpoint of every seed stays on its side of 1/2 (in-context start)" in moves
 
 
-
 @pytest.mark.slow
 def test_full_matrices_stay_at_a_state_of_rest_and_leave_what_is_none(task, tmp_path):
     field = reduced_field(task, samples=None)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from analyses.claim import CONFIRMED, CONTRADICTED, UNDETERMINED
+from analyses.claim import CONFIRMED, CONTRADICTED, NOT_MEASURED, UNDETERMINED
 from analyses.dynamics import branches
-from analyses.dynamics.fold_text import SAMPLED, THEORY, claims, sampled_folds
+from analyses.dynamics.fold_text import SAMPLED, THEORY, _passes, _told, claims, sampled_folds
 
 
 def row(*zero, context=None):
@@ -35,6 +35,38 @@ def test_each_verdict_follows_its_numbers():
     assert [one.verdict for one in off] == [CONTRADICTED, CONTRADICTED]
     wide = [(SAMPLED[0] * (1 + s), SAMPLED[1]) for s in (-0.3, 0.0, 0.3)]
     assert claims(facts(THEORY, ((), ()), ((), None), wide))[0].verdict == UNDETERMINED
+
+
+def test_a_missing_fold_is_never_confirmed():
+    one = claims(facts(THEORY[:1], ((), ()), ((), None), SCATTERED))[0]
+    assert one.verdict == CONTRADICTED  # one fold where two are claimed
+    lacking = claims(facts(THEORY, ((), ()), ((), None), [*SCATTERED, (0.3,)]))[0]
+    assert lacking.verdict == UNDETERMINED
+    assert "1 of 5 samples have no two folds" in lacking.comparisons[-1].what
+    none = claims(facts(THEORY, ((), ()), ((), None), [(0.3,), ()]))[0]
+    assert none.verdict == UNDETERMINED
+    bare = facts(THEORY, ((), ()), ((), None), SCATTERED)
+    assert claims({**bare, "shapes": []})[1].verdict == NOT_MEASURED
+
+
+def test_how_the_answer_passes_is_read_from_the_branches():
+    def shape(zero, context=None):
+        found = {"from zero": {"folds": zero[0], "crossovers": zero[1]}}
+        return {"branches": found | ({"in context": {"folds": context}} if context else {})}
+
+    said = _passes([("a", shape([[], [1]])), ("b", shape([[], []])), ("c", shape([[1], []]))])
+    assert "no fold in 2: it crosses over in 1, and has neither fold nor crossover in 1 (b)" in said
+    curve = {
+        "second": "f_r",
+        "from": 0.1,
+        "f_v": [0.1, 0.2],
+        "along": [0.0, 0.1],
+        "turns": [{"at": 0.1, "f_v": 0.2}],
+        "cusps": [],
+        "ended": "there",
+    }
+    assert "keeps its sign" in _told({**curve, "quadratic": [1.0, 2.0]})
+    assert "changes its sign" in _told({**curve, "quadratic": [1.0, -2.0]})
 
 
 def test_the_spread_over_samples():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from analyses.claim import CONFIRMED, CONTRADICTED, UNDETERMINED
+from analyses.claim import CONFIRMED, CONTRADICTED, UNDETERMINED, Claim, Comparison
+from analyses.claim_table import claims_table
 from analyses.dynamics import control, winner
 from analyses.dynamics.share import mean
 
@@ -84,3 +85,24 @@ def test_holding_lessens_a_fall_and_delta_alone_is_its_own_question():
     assert [one.verdict for one in control.claims(found)] == [CONFIRMED, CONTRADICTED]
     found = controlled(untreated=(0.9, 0.1), all_held=(0.9, 0.1), delta_held=helped)
     assert [one.verdict for one in control.claims(found)] == [CONTRADICTED, CONFIRMED]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected", "said"),
+    [
+        ((0.07, 0.06, 0.08), (0.05, 0.1), "x 0.07 [0.06, 0.08], claimed 0.05 to 0.1 |"),
+        ((1.0, 0.99951, 1.0), (1.0, 1.0), "x 1 [0.9995, 1], claimed 1 |"),
+        (
+            (0.0919474877,) * 3,
+            (0.0919474777, 0.0919474977),
+            "0.09194749 [0.09194749, 0.09194749], claimed 0.09194748 to 0.0919475 |",
+        ),
+        ((3.0, 2.0, np.inf), (1.0, np.inf), "x 3 [2, no end], claimed 1 or more |"),
+        ((0.4, -np.inf, np.inf), (0.0, 1.0), "x 0.4 [no end, no end], claimed 0 to 1 |"),
+    ],
+)
+def test_the_table_shows_the_range_and_digits_that_tell(numbers, expected, said):
+    value, low, high = numbers
+    one = Comparison(what="x", value=value, low=low, high=high, expected=expected)
+    claim = Claim(number="1", source="a", statement="s", comparisons=(one,))
+    assert said in claims_table([claim.record()])
