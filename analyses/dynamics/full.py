@@ -60,7 +60,7 @@ def _case(case: Case, folder: Path, say: Say) -> list[dict[str, Any]]:
     for start, run in zip(case.starts, runs, strict=True):
         row, path = _row(case, start, run, field)
         if limit is None:
-            limit = stable_rate(field, path[:: max(1, len(path) // case.states)])
+            limit = stable_rate(field, path[:: max(1, -(-len(path) // case.states))])
         rows.append({**row, "limit": limit})
         say(f"{case.name}, scale {start[0]:g}: R^2 {row['r2']:.5f}")
     return rows
@@ -69,7 +69,7 @@ def _case(case: Case, folder: Path, say: Say) -> list[dict[str, Any]]:
 def _row(
     case: Case, start: tuple[float, int], run: Run, field: ReducedField
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """What one run did and what the field foresaw, and the path foreseen, (time, dim)."""
+    """What one run did and what the field foresaw, and that path, densely, (more times, dim)."""
     coords = project(run).isel(run=0)
     times, trained = coords["time"].to_numpy(), coords["c"].to_numpy()
     dense = np.linspace(0.0, times[-1] * (1 + SHIFTS[-1]), 1 + 10 * len(times))
@@ -104,7 +104,7 @@ def _row(
         "accuracy": float(measured["validation_accuracy"].iloc[-1]),
         "off_manifold": float(coords["off_manifold"][-1]),
     }
-    return row, foreseen
+    return row, path[both <= times[-1]]
 
 
 def r_squared(trained: np.ndarray, foreseen: np.ndarray) -> float:

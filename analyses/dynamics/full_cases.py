@@ -45,7 +45,7 @@ class Case:
     batch: int = 256
     starts: tuple[tuple[float, int], ...] = (ZERO,)
     target: float | None = None
-    states: int = 8
+    states: int = 25
     points: int = 100
 
     def __post_init__(self) -> None:
@@ -100,9 +100,23 @@ CASES = (
     _case("2-hop", "2-hop, 2 layers", layers=2, starts=(ZERO, SMALL)),
     _case("3-gram", target=CLOSE),
     _case("permutation inversion", target=CLOSE, starts=(ZERO, SMALL, (0.1, 1))),
+    _case(
+        "permutation inversion",
+        "permutation inversion, rate 0.2",
+        lr=0.2,
+        steps=15_000,
+        starts=(SMALL,),
+    ),
     _case("conditional retrieval", target=CLOSE, states=100),
     *(
-        _case("conditional retrieval", f"{BY_RATE}{rate:g}", lr=rate, steps=steps, points=points)
+        _case(
+            "conditional retrieval",
+            f"{BY_RATE}{rate:g}",
+            lr=rate,
+            steps=steps,
+            points=points,
+            states=100,
+        )
         for rate, steps, points in ((1.0, 1500, 100), (10.0, 150, 50), (50.0, 30, 30))
     ),
     _case("1-hop", "1-hop, 2 heads", heads=2, starts=(SMALL,), target=CLOSER),

@@ -36,9 +36,10 @@ def text(facts: Mapping[str, Any]) -> str:
         *_saddle(rows),
         *_sampled(facts["sampling"]),
         *_leaves(rows),
-        "Since the time of escape from a saddle is partly chance, the table also has R^2 after "
-        "the best shift in time of the whole predicted path (at most a tenth of the horizon "
-        "either way).",
+        "Runs at a batch of 1,024, or at another rate than docs/manifold.md's, were added after "
+        "the first had been seen; they have no target. Since the time of escape from a saddle is "
+        "partly chance, the table also has R^2 after the best shift in time of the whole "
+        "predicted path (at most a tenth of the horizon either way).",
         _table(rows),
         "![The share of variance that the field does not foresee, and the losses of four runs]"
         "(dynamics/full.svg)",
@@ -94,13 +95,17 @@ def _stuck(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     found = [row for row in rows if row["speed"] < 1e-12]
     said = []
     for row in found:
-        others = [r for r in _of(rows, row["case"]) if r is not row]
-        each = "; ".join(f"from {_start(r)} {r['r2']:.4f}" for r in others)
+        others = [r for r in rows if r["task"] == row["task"] and r is not row]
+        each = "; ".join(
+            f"from {_start(r)} at rate {r['rate']:g} {r['r2']:.4f} ({r['r2_aligned']:.4f} after a "
+            f"shift by {r['shift']:.0f})"
+            for r in others
+        )
         said.append(
             f"**A start that the flow cannot leave.** For {row['case']} zero is a point of rest: "
             "the mean gradient vanishes there, and the field foresees no movement at all. Training "
             f"leaves by the noise of its batches (loss {row['losses'][-1]:.4f} at the end), at a "
-            f"time that no flow knows. R^2 from other starts: {each}."
+            f"time that no flow knows. Near it noise still moves that time: R^2 {each}."
         )
     return said
 
@@ -174,7 +179,7 @@ def _sampled(sampling: Mapping[str, Any] | None) -> list[str]:
         f"**Sampling.** Recall at n = 4 has too many orbits; its field is a sample of "
         f"{sampling['samples']:,}. Fields of two samples agree with R^2 {sampling['r2']:.4f} and "
         f"end {sampling['error']:.3f} of their size apart (bootstrap error of the flow half way "
-        f"{sampling['flow']:.3f}): the row of n = 4 cannot be better than that; n = 3 is exact."
+        f"{sampling['flow']:.3f}): the row of n = 4 is at that floor; n = 3 is exact."
     ]
 
 
@@ -225,8 +230,8 @@ def figures(facts: Mapping[str, Any]) -> dict[str, str]:
                 axes[0].plot(1 - row["target"], place[1], "|", color=PALETTE[3], ms=9, mew=2)
         axes[0].set_yticks(range(len(names)), names)
         axes[0].invert_yaxis()
-        axes[0].set(xscale="log", xlabel="1 - R^2 (bar: target)")
-        axes[0].set_title("from zero (circle), small (triangle)", fontsize=8)
+        label = "1 - R^2 (bar: target;\ncircle: from zero, triangle: small)"
+        axes[0].set(xscale="log", xlabel=label)
         for axis, row in zip(axes[1:], shown, strict=True):
             times = np.array(row["times"])
             axis.plot(times, row["foreseen_losses"], "-", color=PALETTE[1], label="foreseen")
@@ -235,5 +240,5 @@ def figures(facts: Mapping[str, Any]) -> dict[str, str]:
             axis.set_title(row["case"].replace(", rate", ",\nrate"), fontsize=8)
         if shown:
             axes[1].set_ylabel("loss, nats")
-            axes[1].legend()
+            axes[min(2, len(shown))].legend(loc="upper right")
         return {"full.svg": svg(figure)}
