@@ -150,6 +150,14 @@ def _sparse(facts: Mapping[str, Any]) -> str:
     )
 
 
+def _in_others(facts: Mapping[str, Any]) -> str:
+    """How far off full models are in coordinates that are not their own."""
+    if "four" not in facts["trained"]:
+        return ""
+    off = [_off(fit, facts["truth"]) for fit in facts["trained"]["four"]["singles"]]
+    return f" ({WORDS['four']}, which are not, are off by {_number(off)})"
+
+
 def claimed(facts: Mapping[str, Any]) -> tuple[Claim, ...]:
     truth = facts["truth"]
     sets = {k: v for k, v in _sets(facts) if k != WORDS["four"]}
@@ -179,13 +187,15 @@ def claimed(facts: Mapping[str, Any]) -> tuple[Claim, ...]:
             number="mixture",
             source="ours",
             statement=f"the checkpoints of one run tell the data's mixture to {NEAR} "
-            "(largest error of a weight, mean over runs)",
+            f"(largest error of a weight, mean over runs), in the coordinates of the run's own "
+            f"manifold{_in_others(facts)}",
             comparisons=compared(single, NEAR),
         ),
         Claim(
             number="structured",
             source="ours",
-            statement=f"a structured fit predicts runs held out to {ROLLOUT}",
+            statement=f"a structured fit predicts runs held out to {ROLLOUT}, in the coordinates "
+            "of the run's own manifold",
             comparisons=compared(held, ROLLOUT),
         ),
         Claim(

@@ -13,6 +13,7 @@ from scipy.integrate import solve_ivp
 from analyses.claim import Claim, Comparison
 from analyses.dynamics.base import Say
 from analyses.dynamics.share import mean
+from analyses.dynamics.theorems_text import never, scaled_times, write
 from analyses.figures import canvas, line_style, svg
 from manifold import ReducedField, burstiness, reduced_field, suppression
 from manifold.dynamics.suppression import ICL, INFINITY, suppressed_share
@@ -114,11 +115,20 @@ def _times(task: AssociativeRecall, samples: int | None, seeds: Sequence[int]) -
         each = []
         for seed in seeds:
             mine = [row for row in rows if row["sweep"] == sweep and row["seed"] == seed]
-            inverse = np.array([1 / row["share"] for row in mine])
-            took = np.array([row["time"] for row in mine])
-            each.append(float(np.polyfit(np.log(inverse), np.log(took), 1)[0]))
+            found = exponent([row["share"] for row in mine], [row["time"] for row in mine])
+            if found is not None:
+                each.append(found)
         exponents[sweep] = {"each": each, **dict(zip(("low", "high"), _spread(each), strict=True))}
     return {"samples": samples, "rows": rows, "exponents": exponents}
+
+
+def exponent(shares: Sequence[float], times: Sequence[float]) -> float | None:
+    """Of the time in 1 / s, without those in which context never came; None for fewer than two."""
+    came = np.isfinite(times)
+    if came.sum() < 2:
+        return None
+    inverse, took = 1 / np.asarray(shares)[came], np.asarray(times)[came]
+    return float(np.polyfit(np.log(inverse), np.log(took), 1)[0])
 
 
 def time_to_icl(field: ReducedField, start: np.ndarray) -> float:
@@ -141,17 +151,13 @@ def time_to_icl(field: ReducedField, start: np.ndarray) -> float:
     return float(found.t_events[0][0]) if len(found.t_events[0]) else math.inf
 
 
-def scaled_times(rows: Sequence[Mapping[str, Any]], sweep: str) -> dict[float, float]:
-    """s to t_ICL s along a sweep, mean over seeds."""
-    found: dict[float, list[float]] = {}
-    for row in rows:
-        if row["sweep"] == sweep:
-            found.setdefault(row["share"], []).append(row["time"] * row["share"])
-    return {share: float(np.mean(values)) for share, values in found.items()}
-
-
 def _spread(values: list[float]) -> tuple[float, float]:
-    """95% around the mean over fields of other samples; the value where there is one."""
+    """95% around the mean over fields of other samples; the value where there is one.
+
+    Infinite where there is none.
+    """
+    if not values:
+        return -math.inf, math.inf
     if len(values) == 1:
         return values[0], values[0]
     found = mean(values)
@@ -159,9 +165,7 @@ def _spread(values: list[float]) -> tuple[float, float]:
 
 
 def text(facts: Mapping[str, Any]) -> str:
-    from analyses.dynamics.theorems_text import write
-
-    return write(facts)
+    return write(facts, {"start": START, "arrived": ARRIVED, "longest": LONGEST})
 
 
 def claims(facts: Mapping[str, Any]) -> tuple[Claim, ...]:
@@ -194,10 +198,11 @@ def claims(facts: Mapping[str, Any]) -> tuple[Claim, ...]:
             comparisons=tuple(
                 Comparison(
                     what=f"exponent along {sweep}, {name}",
-                    value=float(np.mean(one["each"])),
-                    low=one["low"],
-                    high=one["high"],
+                    value=float(np.mean(one["each"])) if one["each"] else None,
+                    low=one["low"] if one["each"] else -math.inf,
+                    high=one["high"] if one["each"] else math.inf,
                     expected=WITHIN,
+                    short_of="times at which context came" * (never(times["rows"], sweep) > 0),
                 )
                 for name, times in facts["time"].items()
                 for sweep, one in times["exponents"].items()

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from analyses.dynamics.theorems import scaled_times
 from manifold.dynamics.suppression import ICL
 
 
-def write(facts: Mapping[str, Any]) -> str:
+def write(facts: Mapping[str, Any], flow: Mapping[str, Any]) -> str:
+    """flow: start (alpha, beta, gamma, delta), arrived (alpha beta), longest (time)."""
     return "\n\n".join(
-        [_suppressed(facts["ratio"]), _slower(facts["time"]), _bursts(facts["burst"])]
+        [_suppressed(facts["ratio"]), _slower(facts["time"], flow), _bursts(facts["burst"])]
     )
+
+
+def never(rows: Sequence[Mapping[str, Any]], sweep: str) -> int:
+    """Times along a sweep at which context had not come."""
+    return sum(row["sweep"] == sweep and not _came(row) for row in rows)
+
+
+def _came(row: Mapping[str, Any]) -> bool:
+    return row["time"] is not None and math.isfinite(row["time"])
+
+
+def scaled_times(rows: Sequence[Mapping[str, Any]], sweep: str) -> dict[float, float]:
+    """s to t_ICL s along a sweep, mean over seeds; infinite where context never came."""
+    found: dict[float, list[float]] = {}
+    for row in rows:
+        if row["sweep"] == sweep:
+            time = row["time"] if _came(row) else math.inf
+            found.setdefault(row["share"], []).append(time * row["share"])
+    return {share: float(np.mean(values)) for share, values in found.items()}
 
 
 def _suppressed(ratio: Mapping[str, Any]) -> str:
@@ -24,6 +44,7 @@ def _suppressed(ratio: Mapping[str, Any]) -> str:
         values = [one["slopes"][name][key] for one in which.values()]
         return f"{min(values):.2f} to {max(values):.2f}"
 
+    table = next(iter(far.values()))["table"]
     head = (
         "| alpha = beta = gamma | "
         + " | ".join(f"{n}, delta infinite" for n in ICL)
@@ -42,15 +63,16 @@ def _suppressed(ratio: Mapping[str, Any]) -> str:
         f"**Suppression.** Theorem 2 says that once delta answers from the weights, the gradient "
         f"of the in-context coordinates is s = f_r + (1 - f_r) f_v of what it was. Asked of the "
         f"four-coordinate field at n = {ratio['task']}, N_c = N_r = {ratio['n']} "
-        f"({ratio['samples']:,} sequences; intervals by bootstrap of these), on a grid of 4 values "
-        f"of f_r and 5 of f_v, at {len(far)} states of the context circuit. With delta at infinity "
+        f"({ratio['samples']:,} sequences; intervals by bootstrap of these), on a grid of "
+        f"{_values(table, 'f_r')} values of f_r and {_values(table, 'f_v')} of f_v, at {len(far)} "
+        "states of the context circuit. With delta at infinity "
         f"the slope of what is left against s is {span(far, 'alpha', 'slope')} for alpha, "
         f"{span(far, 'beta', 'slope')} for beta and {span(far, 'gamma', 'slope')} for gamma; the "
         f"largest deviations from s are {span(far, 'alpha', 'deviation')}, "
         f"{span(far, 'beta', 'deviation')} and {span(far, 'gamma', 'deviation')}. At the delta of "
-        f"least loss (found at each point of the grid, up to 24) suppression is weaker: slopes "
+        f"least loss (found at each point of the grid, up to 24) slopes are "
         f"{span(near, 'alpha', 'slope')}, {span(near, 'beta', 'slope')} and "
-        f"{span(near, 'gamma', 'slope')}.\n\n"
+        f"{span(near, 'gamma', 'slope')}. {_compared(far, near)}\n\n"
         "![Ratio of gradients against the theorem's share, t_ICL times s, and gradients against "
         "burstiness](dynamics/theorems.svg)\n\n"
         "Slope of the ratio of gradients against s, with its 95% interval and the largest "
@@ -58,20 +80,44 @@ def _suppressed(ratio: Mapping[str, Any]) -> str:
     )
 
 
+def _values(table: Sequence[Mapping[str, Any]], name: str) -> int:
+    return len({row[name] for row in table})
+
+
+def _compared(far: Mapping[str, Any], near: Mapping[str, Any]) -> str:
+    """Where the best delta slows more, and where less: by slopes whose intervals are apart."""
+    told: dict[str, list[str]] = {"weaker": [], "stronger": [], "not told apart": []}
+    for name in ICL:
+        for state in far:
+            one, other = far[state]["slopes"][name], near[state]["slopes"][name]
+            word = "not told apart"
+            if one["high"] < other["low"] or other["high"] < one["low"]:
+                word = "weaker" if other["slope"] > one["slope"] else "stronger"
+            told[word].append(f"{name} at {state}")
+    said = [f"{word} for {', '.join(names) or 'none'}" for word, names in told.items()]
+    return f"Beside delta at infinity suppression is {'; '.join(said)} (by 95% intervals)."
+
+
 def _slope(one: Mapping[str, float]) -> str:
     return f"{one['slope']:.3f} [{one['low']:.3f}, {one['high']:.3f}], {one['deviation']:.2f}"
 
 
-def _slower(time: Mapping[str, Any]) -> str:
-    parts, rows = [], []
+def _slower(time: Mapping[str, Any], flow: Mapping[str, Any]) -> str:
+    parts, rows, drawn = [], [], set()
     for name, one in time.items():
         for sweep, exponent in one["exponents"].items():
             scaled = scaled_times(one["rows"], sweep)
-            ends = list(scaled.values())
+            ends, lacks = list(scaled.values()), never(one["rows"], sweep)
+            if len(exponent["each"]) > 1:
+                drawn.add(str(len(exponent["each"])))
+            gone = f" ({lacks} times left out: context never came)" if lacks else ""
+            if not exponent["each"]:
+                parts.append(f"along {sweep} ({name}) there is no exponent{gone}")
+                continue
             parts.append(
                 f"along {sweep} ({name}) t s goes from {ends[0]:,.0f} to "
                 f"{ends[-1]:,.0f} and the exponent is {np.mean(exponent['each']):.3f} "
-                f"[{exponent['low']:.3f}, {exponent['high']:.3f}]"
+                f"[{exponent['low']:.3f}, {exponent['high']:.3f}]{gone}"
             )
             rows.append(
                 f"| {name} | {sweep} | "
@@ -79,11 +125,17 @@ def _slower(time: Mapping[str, Any]) -> str:
                 + " |"
             )
     return (
-        "**What that does to time.** The four-coordinate flow without decay from alpha = beta = "
-        "gamma = 0.1, delta = 0, until alpha beta passes 4, while the query's f_r or f_v is swept "
+        "**What that does to time.** The four-coordinate flow without decay from "
+        + ", ".join(
+            f"{name} = {value:g}"
+            for name, value in zip((*ICL, "delta"), flow["start"], strict=True)
+        )
+        + f", until alpha beta passes {flow['arrived']:g} (at most to time "
+        f"{flow['longest']:,.0f}), while the query's f_r or f_v is swept "
         "(distractors stay at 0.3). Were it exactly 1/s, t s would be constant: "
         + "; ".join(parts)
-        + ". Intervals are over fields of other samples (three); the exact field has none.\n\n"
+        + ". Intervals are by Student's t over fields of other samples "
+        f"({' or '.join(sorted(drawn)) or 'none'}); the exact field has none.\n\n"
         "| field | sweep | t s (at s) |\n|---|---|---|\n" + "\n".join(rows)
     )
 

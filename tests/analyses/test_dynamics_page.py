@@ -1,6 +1,7 @@
 """The page on dynamics says what its records say; a record is measured by the same code."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_the_page_is_written_from_the_records(tmp_path):
     shutil.copy(DOCS / PAGE, tmp_path)
-    (DOCS / FOLDER).mkdir(exist_ok=True)
     shutil.copytree(DOCS / FOLDER, tmp_path / FOLDER, dirs_exist_ok=True)
     drawings = {path.name for path in (tmp_path / FOLDER).glob("*.svg")}
     write_page(tmp_path)
@@ -22,6 +22,13 @@ def test_the_page_is_written_from_the_records(tmp_path):
     assert {path.name for path in (tmp_path / FOLDER).glob("*.svg")} == drawings
     linked = (tmp_path / PAGE).read_text()
     assert all(f"({FOLDER}/{name})" in linked for name in drawings)
+
+
+def test_every_file_that_the_page_links_exists():
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (DOCS / PAGE).read_text())
+    files = [link for link in links if "://" not in link]
+    assert files
+    assert [file for file in files if not (DOCS / file).exists()] == []
 
 
 def test_no_record_is_of_the_quick_setting():

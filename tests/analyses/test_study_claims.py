@@ -5,8 +5,9 @@ import pytest
 
 from analyses.claim import CONFIRMED, CONTRADICTED, UNDETERMINED, Claim, Comparison
 from analyses.claim_table import claims_table
-from analyses.dynamics import control, winner
+from analyses.dynamics import control, theorems, winner
 from analyses.dynamics.share import mean
+from analyses.dynamics.theorems_text import _compared, never, scaled_times
 
 
 def raced(right, total, scale=1.0, kind="six", lead=1.0):
@@ -106,3 +107,23 @@ def test_the_table_shows_the_range_and_digits_that_tell(numbers, expected, said)
     one = Comparison(what="x", value=value, low=low, high=high, expected=expected)
     claim = Claim(number="1", source="a", statement="s", comparisons=(one,))
     assert said in claims_table([claim.record()])
+
+
+def test_times_at_which_context_never_comes_are_left_out_and_said():
+    shares = [0.1, 0.2, 0.4]
+    assert theorems.exponent(shares, [1 / s for s in shares]) == pytest.approx(1.0)
+    assert theorems.exponent(shares, [np.inf, 5.0, 2.5]) == pytest.approx(1.0)
+    assert theorems.exponent(shares, [np.inf, np.inf, 2.5]) is None
+    rows = [{"sweep": "f_v", "share": 0.1, "time": time} for time in (10.0, None, np.inf)]
+    assert never(rows, "f_v") == 2
+    assert np.isinf(scaled_times(rows, "f_v")[0.1])
+
+
+def test_where_suppression_is_weaker_is_read_from_the_slopes():
+    def slopes(alpha):
+        same = {"slope": 1.3, "low": 1.2, "high": 1.4}
+        first = {"slope": alpha, "low": alpha - 0.01, "high": alpha + 0.01}
+        return {"1.0": {"slopes": {"alpha": first, "beta": same, "gamma": same}}}
+
+    assert "weaker for alpha at 1.0; stronger for none" in _compared(slopes(1.0), slopes(1.2))
+    assert "weaker for none; stronger for alpha at 1.0" in _compared(slopes(1.2), slopes(1.0))
