@@ -77,6 +77,13 @@ def bifurcate(
         raise ValueError(f"--x {x} and --y {y} sweep one parameter; give two different ones")
     resolved, own = _task(config, task or [])
     decay = own if weight_decay is None else weight_decay
+    if decay == 0 and "weight_decay" not in grid:
+        whose = f"{config} has" if weight_decay is None else "--weight-decay is"
+        raise ValueError(
+            f"{whose} weight decay 0: weights grow for ever, no fixed point lies at finite "
+            "distance, and there are no states to compare; give --weight-decay above 0, as 1e-3, "
+            "or sweep weight_decay"
+        )
     field = reduced_field(resolved, coordinates="all" if full else "four")
     points = trained(runs or [], field, grid, decay)
     _writable(out)
@@ -131,7 +138,7 @@ def _axis(option: str, text: str) -> tuple[str, list[float]]:
 
 
 def _task(config: Path | None, changes: list[str]) -> tuple[Any, float]:
-    """The task, and the weight decay of its file (1e-3 without a file, or where it has none)."""
+    """The task, and the weight decay of its file (1e-3 without a file, or where it names none)."""
     import yaml
 
     from training import RunConfig
@@ -146,7 +153,8 @@ def _task(config: Path | None, changes: list[str]) -> tuple[Any, float]:
         run, decay = RunConfig(task=RECALL, family="attention_only", steps=1), 1e-3
     else:
         run = RunConfig.from_yaml(config)
-        decay = run.optimiser.weight_decay or 1e-3
+        told = "weight_decay" in run.optimiser.model_fields_set
+        decay = run.optimiser.weight_decay if told else 1e-3
     return (run.replace(task=changed) if changed else run).task, decay
 
 

@@ -87,6 +87,26 @@ def test_bad_requests_are_refused(run, tmp_path):
     assert not (tmp_path / "phases").exists()
 
 
+def test_an_explicit_zero_of_a_file_is_explained(tmp_path):
+    import yaml
+
+    from analyses.commands.bifurcate import RECALL, _task
+
+    plain = {"task": RECALL, "family": "attention_only", "steps": 1}
+    for optimiser, decay in (
+        ({"name": "sgd"}, 1e-3),
+        ({"name": "sgd", "weight_decay": 0.0}, 0.0),
+        ({"name": "sgd", "weight_decay": 0.02}, 0.02),
+    ):
+        path = tmp_path / "config.yaml"
+        path.write_text(yaml.safe_dump({**plain, "optimiser": optimiser}))
+        assert _task(path, [])[1] == decay
+    path.write_text(yaml.safe_dump({**plain, "optimiser": {"name": "sgd", "weight_decay": 0}}))
+    with pytest.raises(ValueError, match=r"config\.yaml has weight decay 0: .* no fixed point"):
+        called(tmp_path / "phases", config=path, y="f_r:0:0.1:2")
+    assert not (tmp_path / "phases").exists()
+
+
 def test_the_drawing_shows_what_the_diagram_holds():
     """Cells in their places, folds as lines, and words that count the flags."""
     import pandas as pd
