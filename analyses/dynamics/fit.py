@@ -21,7 +21,7 @@ from manifold.dynamics.trajectory import Trajectory, read_trajectories
 from training import AssociativeRecall, RunConfig, train_many
 from training.groups import relabel
 
-TITLE = "The equation of a run, read from its checkpoints"
+TITLE: str = "The equation of a run, read from its checkpoints"
 TASK = AssociativeRecall(**{k: v for k, v in RECALL.items() if k != "name"})
 SMALL = AssociativeRecall(n_blocks=2, n_common=4, n_rare=3, track_slots=4, f_r=0.4, f_v=0.4)
 TOGETHER = 2

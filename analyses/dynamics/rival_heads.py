@@ -17,7 +17,7 @@ from analyses.dynamics.share import median, wilson
 from manifold import RIVALRIES, Circuit, Rivalry, invariant_basis, reduced_field, who_won
 from training import train_many
 
-TITLE = "Two heads for one job: sharing"
+TITLE: str = "Two heads for one job: sharing"
 REDUCED = RIVALRIES["two heads"]
 FULL = Rivalry(
     layers=2,

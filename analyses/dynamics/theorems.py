@@ -19,7 +19,7 @@ from manifold import ReducedField, burstiness, reduced_field, suppression
 from manifold.dynamics.suppression import ICL, INFINITY, suppressed_share
 from training.tasks import AssociativeRecall
 
-TITLE = "What slows in-context learning, and what speeds it: Theorems 2 and 3"
+TITLE: str = "What slows in-context learning, and what speeds it: Theorems 2 and 3"
 SOURCE = "arXiv 2607.11875"
 WITHIN = (0.95, 1.05)
 """Where a slope or an exponent is taken to be 1, of Theorem 2 (issue: 1.00 within 0.05)."""

@@ -18,7 +18,7 @@ from analyses.dynamics.share import median, wilson
 from manifold import RIVALRIES, basin, predict_winner, reduced_field
 from training import KHop, RunConfig
 
-TITLE = "Which circuit wins"
+TITLE: str = "Which circuit wins"
 RIVALRY, NAMES = RIVALRIES["1-hop"], ("A", "B")
 SCALES = (0.1, 0.5, 1.0)
 NOISE = 0.1
