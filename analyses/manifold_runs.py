@@ -80,7 +80,7 @@ FROM_ZERO = {
         },
         small={"n_contexts": 2, "n_keys": 2, "n_values": 2, "track_slots": 3},
         layers=3,
-        lr=0.2,  # at 1 it oscillates: the curvature reaches 10
+        lr=0.2,
         steps=7500,
     ),
     "relation retrieval": FromZero(
