@@ -31,6 +31,8 @@ RECALL = {
     "distractor_f_v": 0.3,
 }
 """The recall setting of the theory, section 5."""
+MOST = 200
+"""Points along a row: each takes seconds."""
 
 
 def bifurcate(
@@ -75,6 +77,11 @@ def bifurcate(
     grid = dict([_axis("--x", x), _axis("--y", y)])
     if len(grid) < 2:
         raise ValueError(f"--x {x} and --y {y} sweep one parameter; give two different ones")
+    if weight_decay is not None and "weight_decay" in grid:
+        raise ValueError(
+            f"--weight-decay {weight_decay:g} would not be used: the diagram sweeps weight_decay; "
+            "leave it out, or sweep f_r with --y f_r:0:0.2:4"
+        )
     resolved, own = _task(config, task or [])
     decay = own if weight_decay is None else weight_decay
     if decay == 0 and "weight_decay" not in grid:
@@ -133,6 +140,8 @@ def _axis(option: str, text: str) -> tuple[str, list[float]]:
             f"{option} is {text!r}: {count} points from {low:g} to {high:g}; allowed: two or more,"
             " FROM below TO"
         )
+    if count > MOST:
+        raise ValueError(f"{option} is {text!r}: {count:,} points; allowed: at most {MOST}")
     values = np.geomspace(low, high, count) if 0 < 5 * low < high else np.linspace(low, high, count)
     return name, values.tolist()
 
