@@ -77,20 +77,8 @@ def bifurcate(
     grid = dict([_axis("--x", x), _axis("--y", y)])
     if len(grid) < 2:
         raise ValueError(f"--x {x} and --y {y} sweep one parameter; give two different ones")
-    if weight_decay is not None and "weight_decay" in grid:
-        raise ValueError(
-            f"--weight-decay {weight_decay:g} would not be used: the diagram sweeps weight_decay; "
-            "leave it out, or sweep f_r with --y f_r:0:0.2:4"
-        )
     resolved, own = _task(config, task or [])
-    decay = own if weight_decay is None else weight_decay
-    if decay == 0 and "weight_decay" not in grid:
-        whose = f"{config} has" if weight_decay is None else "--weight-decay is"
-        raise ValueError(
-            f"{whose} weight decay 0: weights grow for ever, no fixed point lies at finite "
-            "distance, and there are no states to compare; give --weight-decay above 0, as 1e-3, "
-            "or sweep weight_decay"
-        )
+    decay = _decay(weight_decay, own, config, grid)
     field = reduced_field(resolved, coordinates="all" if full else "four")
     points = trained(runs or [], field, grid, decay)
     _writable(out)
@@ -165,6 +153,28 @@ def _task(config: Path | None, changes: list[str]) -> tuple[Any, float]:
         told = "weight_decay" in run.optimiser.model_fields_set
         decay = run.optimiser.weight_decay if told else 1e-3
     return (run.replace(task=changed) if changed else run).task, decay
+
+
+def _decay(
+    asked: float | None, own: float, config: Path | None, grid: dict[str, list[float]]
+) -> float:
+    """The weight decay where it is not swept: as asked, or the file's own."""
+    if "weight_decay" in grid:
+        if asked is not None:
+            raise ValueError(
+                f"--weight-decay {asked:g} would not be used: the diagram sweeps weight_decay; "
+                "leave it out, or sweep f_r with --y f_r:0:0.2:4"
+            )
+        return own
+    decay = own if asked is None else asked
+    if decay == 0:
+        whose = f"{config} has" if asked is None else "--weight-decay is"
+        raise ValueError(
+            f"{whose} weight decay 0: weights grow for ever, no fixed point lies at finite "
+            "distance, and there are no states to compare; give --weight-decay above 0, as 1e-3, "
+            "or sweep weight_decay"
+        )
+    return decay
 
 
 def _writable(out: Path) -> None:

@@ -12,7 +12,7 @@ from circuits.edge_patching import EdgePatcher
 from circuits.graph import graph
 from circuits.pair import Pair
 from training.families.base import no_tap
-from training.families.wiring import Node, Reader, residual_wiring
+from training.families.wiring import Stream
 from training.tasks.base import Batch
 
 TRUE = ("embed -> mover", "mover -> finisher", "finisher -> logits")
@@ -46,14 +46,13 @@ class Toy:
         return ("embed", *sides, "last")
 
     def wiring(self, params, time):
-        nodes = [Node(name="embed", tap="embed")]
-        inputs = []
+        stream = Stream()
+        stream.write("embed", "embed")
         for name in self.names:
-            reader = Reader(name=name, tap=f"{name}_in", feeds=name, sources=())
-            inputs.append((len(nodes), reader))
-            nodes.append(Node(name=name, tap=f"{name}_out"))
-        last = Reader(name="logits", tap="last", feeds="logits", sources=())
-        return residual_wiring(nodes, [*inputs, (len(nodes), last)])
+            stream.read(name, f"{name}_in", name)
+            stream.write(name, f"{name}_out")
+        stream.read("logits", "last", "logits")
+        return stream.wiring()
 
     def forward(self, params, tokens, positions, tap=no_tap):
         v = self.tokens

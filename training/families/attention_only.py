@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from training.families.base import Params, Tap, lookup, no_tap
-from training.families.wiring import Node, Reader, Wiring, residual_wiring
+from training.families.wiring import Stream, Wiring
 from training.tasks.base import Task, generator
 
 
@@ -151,26 +151,14 @@ class AttentionOnly:
     def wiring(self, params: Params, time: int) -> Wiring:
         """Tokens, positions and heads, each in a part of the residual of its own."""
         n, p = params["embed.token"].shape[-1], params["embed.position"].shape[-1]
-        writers = [
-            Node(name="embed", tap="hook_embed"),
-            Node(name="positions", tap="hook_pos_embed", offset=n),
-        ]
-        inputs: list[tuple[int, Reader]] = []
+        stream, width = Stream(), n + p
+        stream.write("embed", "hook_embed")
+        stream.write("positions", "hook_pos_embed", offset=n)
         for layer in range(self.layers):
-            before, width = len(writers), (n + p) * (1 + self.heads) ** layer
-            for head in range(self.heads):
-                name = f"head {layer}.{head}"
-                for side in "qkv":
-                    tap = f"blocks.{layer}.hook_{side}_input"
-                    reader = Reader(
-                        name=f"{name} {side}", tap=tap, part=head, feeds=name, sources=()
-                    )
-                    inputs.append((before, reader))
-                tap = f"blocks.{layer}.attn.hook_result"
-                writers.append(Node(name=name, tap=tap, part=head, offset=width * (1 + head)))
-        tap = f"blocks.{self.layers - 1}.hook_resid_post"
-        logits = Reader(name="logits", tap=tap, feeds="logits", sources=())
-        return residual_wiring(writers, [*inputs, (len(writers), logits)])
+            stream.attend(layer, [width * (1 + head) for head in range(self.heads)])
+            width *= 1 + self.heads
+        stream.read("logits", f"blocks.{self.layers - 1}.hook_resid_post", "logits")
+        return stream.wiring()
 
     def hook_names(self, time: int) -> tuple[str, ...]:
         inside = (

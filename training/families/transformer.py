@@ -13,7 +13,7 @@ from training.families.attention import attend_at, rows_at, seen_by
 from training.families.base import Params, Tap, lookup, no_tap, read_out
 from training.families.kernels import normalise
 from training.families.positions import rotate, rotation, sinusoids
-from training.families.wiring import Node, Reader, Wiring, residual_wiring
+from training.families.wiring import Stream, Wiring
 from training.tasks.base import Task
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "none")
@@ -172,29 +172,18 @@ class Transformer:
 
     def wiring(self, params: Params, time: int) -> Wiring:
         """Embeddings, heads and MLPs; every head reads three times (q, k, v)."""
-        writers = [Node(name="embed", tap="hook_embed")]
+        stream = Stream()
+        stream.write("embed", "hook_embed")
         if self.positions in ("learned", "sinusoidal"):
-            writers.append(Node(name="positions", tap="hook_pos_embed"))
-        inputs: list[tuple[int, Reader]] = []
+            stream.write("positions", "hook_pos_embed")
         for layer in range(self.layers):
-            block, before = f"blocks.{layer}.", len(writers)
-            for head in range(self.heads):
-                name = f"head {layer}.{head}"
-                for side in "qkv":
-                    tap = f"{block}hook_{side}_input"
-                    reader = Reader(
-                        name=f"{name} {side}", tap=tap, part=head, feeds=name, sources=()
-                    )
-                    inputs.append((before, reader))
-                writers.append(Node(name=name, tap=f"{block}attn.hook_result", part=head))
+            stream.attend(layer, [0] * self.heads)
             if self.mlp:
-                name, tap = f"MLP {layer}", f"{block}hook_mlp_in"
-                reader = Reader(name=name, tap=tap, feeds=name, sources=())
-                inputs.append((len(writers), reader))
-                writers.append(Node(name=name, tap=f"{block}hook_mlp_out"))
-        tap = f"blocks.{self.layers - 1}.hook_resid_post"
-        logits = Reader(name="logits", tap=tap, feeds="logits", sources=())
-        return residual_wiring(writers, [*inputs, (len(writers), logits)])
+                name = f"MLP {layer}"
+                stream.read(name, f"blocks.{layer}.hook_mlp_in", name)
+                stream.write(name, f"blocks.{layer}.hook_mlp_out")
+        stream.read("logits", f"blocks.{self.layers - 1}.hook_resid_post", "logits")
+        return stream.wiring()
 
     @property
     def _biased(self) -> bool:

@@ -76,11 +76,28 @@ class Wiring:
         return next(node for node in self.nodes if node.name == name)
 
 
-def residual_wiring(writers: Sequence[Node], inputs: Sequence[tuple[int, Reader]]) -> Wiring:
-    """Of a residual stream: each input (k, reader) reads the first k writers."""
-    names = tuple(node.name for node in writers)
-    readers = [
-        Reader(name=r.name, tap=r.tap, part=r.part, feeds=r.feeds, sources=names[:k])
-        for k, r in inputs
-    ]
-    return Wiring(nodes=tuple(writers), readers=tuple(readers))
+class Stream:
+    """The wiring of a residual stream as it is built: a reader reads all that is written before."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._readers: list[Reader] = []
+
+    def write(self, name: str, tap: str, part: int | None = None, offset: int = 0) -> None:
+        self._nodes.append(Node(name=name, tap=tap, part=part, offset=offset))
+
+    def read(self, name: str, tap: str, feeds: str, part: int | None = None) -> None:
+        sources = tuple(node.name for node in self._nodes)
+        self._readers.append(Reader(name=name, tap=tap, part=part, feeds=feeds, sources=sources))
+
+    def attend(self, layer: int, offsets: Sequence[int]) -> None:
+        """A layer of heads, each reading three times (q, k, v) and writing at its offset."""
+        names = [f"head {layer}.{head}" for head in range(len(offsets))]
+        for head, name in enumerate(names):
+            for side in "qkv":
+                self.read(f"{name} {side}", f"blocks.{layer}.hook_{side}_input", name, head)
+        for head, (name, offset) in enumerate(zip(names, offsets, strict=True)):
+            self.write(name, f"blocks.{layer}.attn.hook_result", head, offset)
+
+    def wiring(self) -> Wiring:
+        return Wiring(nodes=tuple(self._nodes), readers=tuple(self._readers))
